@@ -1,0 +1,12 @@
+"""ray: the head's unit, then the workers'. A running Ray is never restarted here."""
+
+from rackpin.deploy import apply_files, here
+from rackpin.operations import units
+
+node = here()
+wish = node.wish("ray")
+SETTLE_S = 180  # a worker waits for its head within this; longer waits go on without us
+
+if node.target.node.in_ray:
+    apply_files("ray", wish)
+    units(name="ray: unit", names=wish.units, settle_s=SETTLE_S)

@@ -1,0 +1,16 @@
+"""serve: the engines whose API server is on this node. A running engine is never restarted here."""
+
+from rackpin.deploy import apply_files, here
+from rackpin.operations import units
+
+node = here()
+wish = node.wish("serve")
+
+if wish.units:
+    instances = node.target.fleet.instances_on(node.target.node)
+    apply_files("serve", wish)
+    units(
+        name="serve: engines",
+        names=wish.units,
+        settle_s=max(i.wait_s + i.start_timeout_s for i in instances),
+    )

@@ -1,0 +1,9 @@
+"""The whole way of a node, in order. Each line is a file that can be run by itself."""
+
+from pyinfra import local
+
+local.include("deploys/base.py")
+local.include("deploys/python.py")
+local.include("deploys/ray.py")
+local.include("deploys/serve.py")
+local.include("deploys/verify.py")

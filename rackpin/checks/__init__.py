@@ -1,0 +1,94 @@
+"""Checks: questions to a node and their pure judgements; the registry and one node's run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rackpin.checks import (
+    clock,
+    collective,
+    disk,
+    hosts,
+    kernel,
+    limits,
+    listeners,
+    ray_cluster,
+    running,
+    secrets,
+    smoke,
+    sysctl,
+    units,
+    upgrades,
+    versions,
+)
+from rackpin.checks.base import Check, Command, Context, Output, Outputs, Question, Runner
+from rackpin.findings import Finding, Outcome
+
+# In the order in which a person reads them: what it is, what runs, what it gives.
+ALL: tuple[Check, ...] = (
+    versions.CHECK,
+    running.CHECK,
+    units.CHECK,
+    limits.CHECK,
+    sysctl.CHECK,
+    kernel.CHECK,
+    hosts.CHECK,
+    clock.CHECK,
+    disk.CHECK,
+    upgrades.CHECK,
+    listeners.CHECK,
+    secrets.CHECK,
+    ray_cluster.CHECK,
+    collective.CHECK,
+    smoke.CHECK,
+)
+
+
+def plan(ctx: Context, checks: Sequence[Check] = ALL) -> tuple[list[Command], list[Finding]]:
+    """All commands for this node, each once, and findings for checks that couldn't say theirs."""
+    commands: dict[str, Command] = {}
+    broken: list[Finding] = []
+    for check in checks:
+        try:
+            for command in check.commands(ctx):
+                if commands.setdefault(command.name, command) != command:
+                    raise ValueError(f"another check asks {command.name} in other words")
+        except Exception as error:
+            broken.append(_bug(ctx, check, error, Outcome.NOT_RUN))
+    return list(commands.values()), broken
+
+
+def judge(ctx: Context, outputs: Outputs, checks: Sequence[Check] = ALL) -> list[Finding]:
+    """Findings of all checks from the outputs. Never raises: a check's bug fails the check."""
+    found: list[Finding] = []
+    for check in checks:
+        try:
+            found += check.judge(ctx, outputs)
+        except Exception as error:
+            found.append(_bug(ctx, check, error, Outcome.FAIL))
+    return found
+
+
+def run_node(ctx: Context, runner: Runner, checks: Sequence[Check] = ALL) -> list[Finding]:
+    """Ask everything in one go and judge it. Never raises an Exception.
+
+    A runner that fails gives the checks nothing to judge, and each says so (``not_run``).
+    """
+    commands, broken = plan(ctx, checks)
+    outputs: dict[str, Output] = {}
+    try:
+        outputs.update(runner(commands))
+    except Exception as error:
+        outputs = {
+            c.name: Output(rc=None, stderr=f"{type(error).__name__}: {error}") for c in commands
+        }
+    return broken + judge(ctx, outputs, checks)
+
+
+def _bug(ctx: Context, check: Check, error: Exception, outcome: Outcome) -> Finding:
+    question = Question(ctx, check.id, source="rackpin")
+    summary = f"the check itself is broken: {type(error).__name__}: {error}"
+    return question.answer(outcome, summary, remedy="report this as a bug, with the report file")
+
+
+__all__ = ["ALL", "Check", "Command", "Context", "Output", "judge", "plan", "run_node"]

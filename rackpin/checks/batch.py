@@ -1,0 +1,188 @@
+"""All commands of a node in one remote execution: a script for ``sh -s``, and its answer apart.
+
+Outputs travel as base64 between marks that carry a nonce, with their length: no byte that a
+command prints can pose as another's answer, and a cut answer is noticed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from rackpin.checks.base import Command, Output, Runner
+
+KEPT_STDOUT = 256 * 1024  # bytes of one command's output; the rest is left on the node
+KEPT_STDERR = 16 * 1024
+FILE_BLOCKS = 65536  # of 512 bytes: a command gone wild must not fill the node's /run
+KILL_AFTER_S = 5
+BUDGET_S = 55  # a node that hangs costs a minute; commands that got no turn are not_run
+CLOCK = "batch.clock"  # pseudo output: "SENT RECEIVED START END", seconds since 1970
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]*")
+
+# Traps first: whatever ends the script, nothing of it stays. The whole is one function, so
+# that a script cut on its way is a syntax error and not half a run.
+_HEAD = """\
+rackpin_batch() {
+N=@nonce@
+LC_ALL=C; export LC_ALL
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; export PATH
+umask 077
+D=$(mktemp -d /run/rackpin-verify.XXXXXXXX 2>/dev/null) || D=$(mktemp -d) || return 70
+stop() {
+  for f in "$D"/*.pid; do [ -f "$f" ] && kill "$(cat "$f")" 2>/dev/null; done
+  rm -rf "$D"
+}
+trap stop EXIT
+trap 'exit 143' HUP INT TERM PIPE
+T0=$(date +%s)
+run() {
+  left=$(( @budget@ - $(date +%s) + T0 ))
+  [ "$left" -gt 0 ] || return 0
+  [ "$left" -lt "$2" ] || left=$2
+  s=$(date +%s%N)
+  ( ulimit -f @blocks@; exec timeout -k @kill@ "$left" sh "$D/$1.sh" ) \\
+    <"$D/$1.in" >"$D/$1.out" 2>"$D/$1.err" &
+  t=$!; echo "$t" >"$D/$1.pid"; wait "$t"; r=$?; rm -f "$D/$1.pid"
+  echo "$r $(( ($(date +%s%N) - s) / 1000000 ))" >"$D/$1.rc"
+}
+emit() {
+  [ -s "$D/$1.rc" ] || return 0
+  read -r r ms <"$D/$1.rc"
+  echo "$N begin $2 $r $ms $(( $(wc -c <"$D/$1.out") )) $(( $(wc -c <"$D/$1.err") ))"
+  head -c @stdout@ "$D/$1.out" | base64
+  echo "$N stderr"
+  head -c @stderr@ "$D/$1.err" | base64
+  echo "$N end $2"
+}
+"""
+
+
+def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) -> str:
+    """POSIX sh text that runs the commands as root and prints their outputs.
+
+    Slow commands run in the background while the others run one after another.
+    Raises ValueError for a name that is used twice or can't stand in a mark.
+    """
+    names = [command.name for command in commands]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"command name {name!r} must match {_NAME.pattern}")
+        if names.count(name) > 1:
+            raise ValueError(f"command name {name!r} is used twice")
+    values = {
+        "nonce": nonce,
+        "budget": budget_s,
+        "blocks": FILE_BLOCKS,
+        "kill": KILL_AFTER_S,
+        "stdout": KEPT_STDOUT,
+        "stderr": KEPT_STDERR,
+    }
+    head = re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), _HEAD)
+    lines = [head.rstrip("\n"), 'echo "$N start $(date +%s%N)"']
+    for number, command in enumerate(commands):
+        lines += _here(f'"$D/{number}.sh"', command.shell, nonce)
+        lines += _here(f'"$D/{number}.in"', command.stdin, nonce)
+    numbered = list(enumerate(commands))
+    slow = [(n, c) for n, c in numbered if c.slow]
+    cheap = [(n, c) for n, c in numbered if not c.slow]
+    lines.append("W=")
+    for number, command in slow:
+        lines.append(f'run {number} {math.ceil(command.deadline_s)} & W="$W $!"')
+    for number, command in cheap:
+        lines.append(f"run {number} {math.ceil(command.deadline_s)}; emit {number} {command.name}")
+    lines.append("for p in $W; do wait $p; done")
+    lines += [f"emit {number} {command.name}" for number, command in slow]
+    lines += ['echo "$N done $(date +%s%N)"', "}", "rackpin_batch"]
+    return "\n".join(lines) + "\n"
+
+
+def _here(path: str, text: str, nonce: str) -> list[str]:
+    if not text:
+        return [f": >{path}"]
+    end = f"TEXT_{nonce}"
+    return [f"cat >{path} <<'{end}'", text.rstrip("\n"), end]
+
+
+def split(text: str | Iterable[str], nonce: str) -> dict[str, Output]:
+    """Outputs by command name; one that is cut or garbled has ``rc`` None.
+
+    Commands whose answer didn't start are left out: ask with ``.get(name, NO_ANSWER)``.
+    """
+    lines = text.splitlines() if isinstance(text, str) else list(text)
+    found: dict[str, Output] = {}
+    stamps: dict[str, str] = {}
+    name, twice = "", False
+    head: list[str] = []
+    parts: list[list[str]] = []
+    part = -1  # outside of a section
+    for line in lines:
+        if not line.startswith(f"{nonce} "):
+            if part >= 0:
+                parts[part].append(line.strip())
+            continue
+        word, *rest = line[len(nonce) + 1 :].split()
+        if word in ("start", "done") and len(rest) == 1:
+            stamps[word] = rest[0]
+        elif word == "begin" and len(rest) == 5:
+            name, head, parts, part = rest[0], rest[1:], [[], []], 0
+            twice = name in found  # then neither answer can be trusted
+            found[name] = Output(rc=None, stderr="its answer came cut or garbled")
+        elif word == "stderr" and part == 0:
+            part = 1
+        elif word == "end" and part == 1 and rest == [name]:
+            found[name] = found[name] if twice else _decode(head, parts) or found[name]
+            part = -1
+        else:
+            part = -1
+    if stamps.keys() == {"start", "done"} and all(s.isdigit() for s in stamps.values()):
+        start, end = (int(stamps[key]) / 1e9 for key in ("start", "done"))
+        found[CLOCK] = Output(rc=0, stdout=f"{start:.6f} {end:.6f}")
+    return found
+
+
+def _decode(head: Sequence[str], parts: Sequence[Sequence[str]]) -> Output | None:
+    try:
+        rc, ms, *sizes = (int(word) for word in head)
+        out, err = (base64.b64decode("".join(part), validate=True) for part in parts)
+    except (ValueError, binascii.Error):
+        return None
+    if len(out) != min(sizes[0], KEPT_STDOUT) or len(err) != min(sizes[1], KEPT_STDERR):
+        return None
+    return Output(
+        rc=rc,
+        stdout=out.decode("utf-8", "replace"),
+        stderr=err.decode("utf-8", "replace"),
+        seconds=ms / 1000,
+        truncated=sizes[0] > KEPT_STDOUT,
+    )
+
+
+def remote(
+    execute: Callable[[str], str | Iterable[str]], clock: Callable[[], float] = time.time
+) -> Runner:
+    """A runner over ``execute``, which feeds a script to ``sh -s`` as root and returns stdout.
+
+    It notes the controller's time around the execution: with the node's own two stamps that
+    bounds the clock offset by the way there and back, however long the commands took.
+    """
+
+    def run(commands: Sequence[Command]) -> dict[str, Output]:
+        nonce = secrets.token_hex(16)
+        text = script(commands, nonce)
+        sent = clock()
+        answer = execute(text)
+        received = clock()
+        outputs = split(answer, nonce)
+        if CLOCK in outputs:
+            stamps = f"{sent:.6f} {received:.6f} {outputs[CLOCK].stdout}"
+            outputs[CLOCK] = replace(outputs[CLOCK], stdout=stamps)
+        return outputs
+
+    return run

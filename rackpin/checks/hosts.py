@@ -1,0 +1,100 @@
+"""Names must lead to the addresses that the nodes use among themselves (F104-F106)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, unseen
+from rackpin.findings import Finding
+
+EXPECTED = "the node's own name and all other nodes' names give their inventory addresses"
+
+
+def command(ctx: Context) -> Command:
+    names = " ".join(ctx.fleet.nodes)
+    shell = (
+        'h=$(uname -n); echo "## self $h"; getent ahostsv4 "$h"; '
+        f'for n in {names}; do echo "## $n"; getent ahostsv4 "$n"; done; echo "## end"'
+    )
+    return Command("hosts", shell, deadline_s=15)
+
+
+class Hosts:
+    id = "hosts.self"
+    title = "Node names and their addresses"
+
+    def commands(self, ctx: Context) -> Sequence[Command]:
+        return [command(ctx)]
+
+    def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
+        asked, output = command(ctx), outputs.get("hosts", NO_ANSWER)
+        question = Question(ctx, self.id, asked, EXPECTED, "inventory: address")
+        why = unseen(asked, output)
+        own, names, whole = parse(output.stdout)
+        if why is None and "getent: not found" in output.stderr:
+            why = "getent is missing"
+        if why is None and not whole:
+            why = "the answer is not whole"
+        if why is not None or own is None:
+            return [question.not_run(why or "the host says no name of its own", output)]
+        faults, worries = judge_names(ctx, own, names)
+        good = f"{own[0]} is {ctx.node.address}, {len(ctx.fleet.nodes) - 1} other names are right"
+        remedy = (
+            "run the deploy: it owns these lines of /etc/hosts, and drops 127.0.1.1 for the name"
+        )
+        return [question.verdict(good, faults, worries, output=output, remedy=remedy)]
+
+
+def parse(text: str) -> tuple[tuple[str, list[str]] | None, dict[str, list[str]], bool]:
+    """Own name and its addresses, addresses by node name, and whether the end was seen."""
+    own: tuple[str, list[str]] | None = None
+    names: dict[str, list[str]] = {}
+    current: list[str] = []
+    whole = False
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith("## self "):
+            current = []
+            own = (words[2], current) if len(words) == 3 else None
+        elif line == "## end":
+            whole = True
+        elif line.startswith("## ") and len(words) == 2:
+            current = names.setdefault(words[1], [])
+        elif words and _is_address(words[0]) and words[0] not in current:
+            current.append(words[0])
+    return own, names, whole
+
+
+def judge_names(
+    ctx: Context, own: tuple[str, list[str]], names: dict[str, list[str]]
+) -> tuple[list[str], list[str]]:
+    """Faults and worries: own name, the name in the inventory, the others."""
+    hostname, addresses = own
+    faults, worries = [], []
+    for label, found in ((hostname, addresses), (ctx.node.name, names.get(ctx.node.name, []))):
+        loopback = [a for a in found if ipaddress.ip_address(a).is_loopback]
+        if not found:
+            faults.append(f"own name {label} has no address")
+        elif loopback:
+            faults.append(f"own name {label} is {loopback[0]}: Ray would announce loopback")
+        elif found != [ctx.node.address]:
+            faults.append(f"own name {label} is {', '.join(found)}, not {ctx.node.address}")
+    if hostname.split(".")[0] != ctx.node.name.split(".")[0]:
+        worries.append(f"the host calls itself {hostname}, the inventory {ctx.node.name}")
+    for name, node in ctx.fleet.nodes.items():
+        if name != ctx.node.name and names.get(name) != [node.address]:
+            has = ", ".join(names.get(name, [])) or "nothing"
+            faults.append(f"{name} is {has}, not {node.address}")
+    return list(dict.fromkeys(faults)), worries
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+CHECK = Hosts()

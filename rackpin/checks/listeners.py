@@ -1,0 +1,187 @@
+"""Who listens where: only what the inventory knows may be reached from outside (F113, F116)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rackpin import layout
+from rackpin.checks import procinfo
+from rackpin.checks.base import (
+    NO_ANSWER,
+    Command,
+    Context,
+    Outputs,
+    Question,
+    one_line,
+    unseen,
+)
+from rackpin.checks.procinfo import Proc
+from rackpin.findings import Finding
+
+SOCKETS = Command("listeners", "ss -H -ltnp")
+EXPECTED = "from outside: ssh, Ray's fixed and worker ports, the engines' ports, extra_listeners"
+RAY = (layout.RAY_HEAD_UNIT, layout.RAY_WORKER_UNIT)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A listening TCP socket; ``pids`` is empty when the kernel itself or a hidden one owns it."""
+
+    address: str
+    port: int
+    pids: tuple[int, ...] = ()
+    program: str = ""
+
+    @property
+    def loopback(self) -> bool:
+        try:
+            ip = ipaddress.ip_address(self.address)
+        except ValueError:
+            return False  # "*": every address
+        mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+        return (mapped or ip).is_loopback
+
+    def __str__(self) -> str:
+        owner = f"{self.program}[{self.pids[0]}]" if self.pids else "no process (the kernel's own)"
+        return f"{self.address}:{self.port} by {owner}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a port is for. ``units`` may own it; else a program of ``programs``; else anybody."""
+
+    what: str
+    units: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+    def admits(self, units: set[str], program: str) -> bool:
+        if self.units:
+            return bool(units & set(self.units))
+        return not self.programs or program in self.programs
+
+
+class Listeners:
+    id = "listeners"
+    title = "Ports that are open to other hosts"
+
+    def commands(self, ctx: Context) -> Sequence[Command]:
+        return [SOCKETS, procinfo.COMMAND]
+
+    def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
+        output = outputs.get(SOCKETS.name, NO_ANSWER)
+        source = "inventory: ray.ports, instances, extra_listeners; failures F116 (CVE-2023-48022)"
+        question = Question(ctx, self.id, SOCKETS, EXPECTED, source)
+        procs, unread = procinfo.read(outputs)
+        why = unseen(SOCKETS, output)
+        if why is None and not output.ok:
+            why = f"ss failed with exit status {output.rc}: {one_line(output.stderr)}"
+        listeners, odd = parse(output.stdout)
+        if why is None and odd:
+            why = f"a line of ss is not readable: {one_line(odd[0], 120)}"
+        if why is None and not any(listener.pids for listener in listeners):
+            why = "ss shows no listener with its process, not even sshd's: not run as root?"
+        if why is not None or procs is None:
+            return [question.not_run(why or unread, output)]
+        return [judge_listeners(ctx, question, listeners, procs)]
+
+
+def parse(text: str) -> tuple[list[Listener], list[str]]:
+    """Listeners from ``ss -H -ltnp``, and lines that are none."""
+    found, odd = [], []
+    for line in text.splitlines():
+        words = line.split()
+        if not words:
+            continue
+        local = re.fullmatch(r"(.+):(\d+)", words[3]) if len(words) >= 5 else None
+        if words[0] != "LISTEN" or local is None:
+            odd.append(line)
+            continue
+        address = local[1].strip("[]").partition("%")[0].strip("[]")
+        owners = re.findall(r'\("([^"]*)",pid=(\d+),', line)
+        pids = tuple(dict.fromkeys(int(pid) for _, pid in owners))
+        program = owners[0][0] if owners else ""
+        found.append(Listener(address, int(local[2]), pids, program))
+    return found, odd
+
+
+def rules(ctx: Context) -> dict[int, Rule]:
+    """What may be open on this node, by port. Ray's worker range is asked in :func:`rule_for`."""
+    config, node = ctx.fleet.config, ctx.node
+    ssh = int(ctx.extra.get("ssh_port", "22"))
+    found = {ssh: Rule("ssh", programs=("sshd", "systemd", "sshd-session"))}
+    if node.in_ray:
+        ports = config.ray.ports
+        for name in (
+            "node_manager", "object_manager", "runtime_env_agent",
+            "dashboard_agent_listen", "dashboard_agent_grpc", "metrics_export",
+        ):  # fmt: skip
+            found[getattr(ports, name)] = Rule(f"Ray's {name}", RAY)
+        if node.is_head:
+            found[ports.gcs] = Rule("Ray's gcs", RAY)
+            if not _is_loopback(config.ray.dashboard_host):
+                found[ports.dashboard] = Rule("Ray's dashboard", RAY)
+    for instance in ctx.fleet.instances_on(node):
+        unit = layout.vllm_unit(instance.name)
+        found[instance.port] = Rule(f"engine {instance.name}", (unit,))
+    for port in config.extra_listeners:
+        found.setdefault(port, Rule("extra_listeners"))
+    return found
+
+
+def rule_for(ctx: Context, known: Mapping[int, Rule], port: int) -> Rule | None:
+    if port in known:
+        return known[port]
+    ports = ctx.fleet.config.ray.ports
+    if ctx.node.in_ray and ports.worker_min <= port <= ports.worker_max:
+        # An engine that uses Ray is a driver: it has a port of the range too.
+        engines = [layout.vllm_unit(i.name) for i in ctx.fleet.instances_on(ctx.node)]
+        return Rule("Ray's workers", (*RAY, *engines))
+    return None
+
+
+def judge_listeners(
+    ctx: Context, question: Question, listeners: Sequence[Listener], procs: dict[int, Proc]
+) -> Finding:
+    """``listeners``: strangers fail; what our own units opened besides is only counted.
+
+    Engines and Ray open further ports of the kernel's choice (gloo, NCCL, message queues):
+    they can't be named beforehand, but the process that holds them can.
+    """
+    known = rules(ctx)
+    dashboard = ctx.fleet.config.ray.ports.dashboard
+    faults, notes, dynamic, right = [], [], 0, 0
+    for listener in listeners:
+        if listener.loopback:
+            continue
+        units = {procs[pid].unit for pid in listener.pids if pid in procs}
+        rule = rule_for(ctx, known, listener.port)
+        if rule is not None and rule.admits(units, listener.program):
+            right += 1
+            notes.append(f"{listener} ({rule.what})")
+        elif rule is not None:
+            faults.append(f"{listener} holds the port of {rule.what}")
+        elif not units:
+            faults.append(f"not expected: {listener}")
+        elif listener.port == dashboard:
+            faults.append(f"Ray's dashboard is open to other hosts: {listener}")
+        else:
+            dynamic += 1
+            notes.append(f"{listener} ({', '.join(sorted(units))}, port of the kernel's choice)")
+    return question.verdict(
+        f"{right} known listeners, {dynamic} more of our own units, no stranger",
+        faults,
+        shown="\n".join(faults + notes),
+        remedy="stop the program (systemctl status PID), bind it to loopback, or name its port in "
+        "extra_listeners",
+        metrics={"known_count": right, "dynamic_count": dynamic},
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or Listener(host, 0).loopback
+
+
+CHECK = Listeners()

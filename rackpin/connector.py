@@ -1,0 +1,170 @@
+"""``@fleet/NAME``: SSH with deadlines, without Nagle's delay, and with the survey.
+
+pyinfra 3.10 has no fact cache: each operation asks its facts in Prepare and again in
+Execute, one channel each. This connector can be told beforehand which facts a run will
+ask (:meth:`FleetConnector.survey`), fetches them all in one remote execution, and
+answers from that until something on the node is changed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.facts import FactBase
+from pyinfra.api.state import StateStage
+from pyinfra.connectors.ssh import SSHConnector
+from pyinfra.connectors.util import CommandOutput, OutputLine
+
+from rackpin import deadlines, runlog
+from rackpin.checks.base import Command
+from rackpin.checks.batch import script, split
+
+Fact = tuple[type[FactBase[Any]], dict[str, Any]]
+# The arguments that change what a command means; others (retries, timeout) don't.
+IDENTITY = ("_sudo", "_sudo_user", "_su_user", "_doas", "_env", "_chdir", "_shell_executable")
+
+
+def raw(command: StringCommand | str) -> str:
+    """The text that a shell gets; facts give plain strings too."""
+    return command if isinstance(command, str) else command.get_raw_value()
+
+
+def with_deadline(command: StringCommand, seconds: float) -> StringCommand:
+    """The same command, ended by the node itself when it takes too long.
+
+    ``timeout`` runs inside sudo, where it may signal what it started.
+    """
+    limit = f"{seconds:g}"
+    shell = ("sh", "-c", QuoteString(command))
+    return StringCommand("timeout", "-k", str(deadlines.KILL_AFTER_S), limit, *shell)
+
+
+class FleetConnector(SSHConnector):
+    handles_execution = True
+
+    def __init__(self, state: Any, host: Any) -> None:
+        super().__init__(state, host)
+        self._answers: dict[tuple[str, ...], CommandOutput] = {}
+        self._recorded: list[tuple[StringCommand, dict[str, Any]]] | None = None
+        self.executions = 0  # remote executions and file transfers of this run
+        self.misses = 0  # facts that had to be asked one by one
+
+    @staticmethod
+    def make_names_data(name: str) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+        yield name, {"ssh_hostname": name}, ["@fleet"]
+
+    # -- connection -------------------------------------------------------------
+    def connect(self) -> None:
+        runlog.begin(self.state)  # validates the whole inventory, before any host is touched
+        super().connect()
+
+    def _connect(self) -> None:
+        super()._connect()
+        transport = self.client.get_transport()
+        transport.set_keepalive(deadlines.TCP_SILENT_S // 4)
+        sock = transport.sock
+        if isinstance(sock, socket.socket):  # a jump host gives a channel instead
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, deadlines.TCP_SILENT_S * 1000
+            )
+
+    # -- commands ---------------------------------------------------------------
+    def run_shell_command(
+        self,
+        command: StringCommand,
+        print_output: bool = False,
+        print_input: bool = False,
+        **arguments: Any,
+    ) -> tuple[bool, CommandOutput]:
+        if self._recorded is not None:
+            self._recorded.append((command, arguments))
+            return True, CommandOutput([])
+        preparing = self.state.current_stage < StateStage.Execute
+        key = self._key(command, arguments)
+        if key in self._answers and not arguments.get("_stdin"):
+            return True, self._answers[key]
+        if preparing:
+            self.misses += 1
+        else:
+            self._answers.clear()  # whatever it is, the node may differ now
+        return self.run_once(command, print_output, print_input, **arguments)
+
+    def run_once(
+        self,
+        command: StringCommand,
+        print_output: bool = False,
+        print_input: bool = False,
+        **arguments: Any,
+    ) -> tuple[bool, CommandOutput]:
+        """Send one command with its deadline; the survey's answers stay as they are."""
+        preparing = self.state.current_stage < StateStage.Execute
+        limit = arguments.pop("_timeout", None) or (
+            deadlines.FACT_S if preparing else deadlines.OPERATION_S
+        )
+        self.executions += 1
+        status, output = super().run_shell_command(
+            with_deadline(command, limit),
+            print_output=print_output,
+            print_input=print_input,
+            _timeout=limit + deadlines.GRACE_S,
+            **arguments,
+        )
+        return bool(status), output
+
+    def put_file(self, *args: Any, **kwargs: Any) -> bool:
+        self._answers.clear()
+        self.executions += 1
+        return bool(super().put_file(*args, **kwargs))
+
+    def rsync(self, *args: Any, **kwargs: Any) -> bool:
+        self._answers.clear()
+        self.executions += 1
+        return bool(super().rsync(*args, **kwargs))
+
+    @staticmethod
+    def _key(command: StringCommand, arguments: dict[str, Any]) -> tuple[str, ...]:
+        return (raw(command), *(repr(arguments.get(name)) for name in IDENTITY))
+
+    # -- survey -----------------------------------------------------------------
+    @contextmanager
+    def _recording(self) -> Iterator[list[tuple[StringCommand, dict[str, Any]]]]:
+        self._recorded = []
+        try:
+            yield self._recorded
+        finally:
+            self._recorded = None
+
+    def survey(self, facts: Iterable[Fact]) -> None:
+        """Ask all these facts in one remote execution and keep their answers.
+
+        pyinfra itself says what it would send for each fact, so that a later
+        ``host.get_fact`` finds its own words. An answer that failed is not kept:
+        the fact is then asked alone, and its failure is seen where it matters.
+        """
+        with self._recording() as recorded:
+            for cls, kwargs in facts:
+                self.host.get_fact(cls, **kwargs)
+        commands = [
+            Command(f"fact.{number}", raw(command), deadlines.FACT_S)
+            for number, (command, _) in enumerate(recorded)
+        ]
+        nonce = secrets.token_hex(16)
+        arguments = {**recorded[0][1], "_timeout": deadlines.FACT_S} if recorded else {}
+        answers = split(self.feed(script(commands, nonce), **arguments), nonce)
+        for number, (command, given) in enumerate(recorded):
+            answer = answers.get(f"fact.{number}")
+            if answer is not None and answer.ok:
+                lines = [OutputLine("stdout", line) for line in answer.stdout.splitlines()]
+                self._answers[self._key(command, given)] = CommandOutput(lines)
+
+    def feed(self, text: str, **arguments: Any) -> str:
+        """Run a script that changes nothing through ``sh -s``; its stdout, "" when it failed."""
+        arguments["_stdin"] = text
+        status, output = self.run_once(StringCommand("sh", "-s"), **arguments)
+        return output.stdout if status else ""

@@ -1,0 +1,14 @@
+"""How long things may take, in seconds. Each number stands here once, with its reason."""
+
+from __future__ import annotations
+
+CONNECT_S = 10  # TCP and SSH handshake; pyinfra's own default
+FACT_S = 60  # a fact that hangs (nvidia-smi in D state) costs its node one minute, F044
+OPERATION_S = 900  # anything without a deadline of its own
+APT_S = 1800  # a full closure over a slow mirror, plus the lock wait below
+APT_LOCK_S = 600  # first-boot unattended-upgrades holds the lock for minutes, F023
+ENVIRONMENT_S = 1800  # unpacking several GB of wheels on a slow disk
+VERIFY_S = 180  # all checks of one node, smoke generation and collective included
+KILL_AFTER_S = 10  # between TERM and KILL of a remote command that passed its deadline
+GRACE_S = 15  # the controller waits this much longer than the remote deadline
+TCP_SILENT_S = 40  # a host that died is noticed after this, not after the kernel's 15 minutes

@@ -1,0 +1,160 @@
+"""What the files in ``deploys/`` are written with: look at the whole fleet, then change a node.
+
+The first deploy file of a run, on whichever host comes first, surveys all connected hosts,
+checks them all, and refuses the run with every problem listed, before any of them is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+from gevent.lock import RLock
+from pyinfra import host
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.context import ctx_host
+
+from rackpin import layout, runlog
+from rackpin.desired import Desired, Target
+from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
+from rackpin.operations import after_change, owned_directory, owned_file
+from rackpin.preflight import Problem, check_node
+from rackpin.stack import wheelhouse
+from rackpin.stages import STAGES
+from rackpin.stages.python import complete_mark
+
+# What a changed file asks for, in this order, once per stage.
+TRIGGERS = {
+    "daemon-reexec": "systemctl daemon-reexec",
+    "daemon-reload": "systemctl daemon-reload",
+    "sysctl": "sysctl -q -p /etc/sysctl.d/90-rackpin.conf",
+    "tmpfiles": "systemd-tmpfiles --create /etc/tmpfiles.d/90-rackpin.conf",
+    "journald": "systemctl try-restart systemd-journald",
+    "chrony": "systemctl try-restart chrony",
+}
+
+
+class PreflightError(PyinfraError):
+    """Something on some node is wrong, and nothing was changed anywhere."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        lines = "\n".join(str(problem) for problem in problems)
+        super().__init__(
+            f"{len(problems)} problem(s) found, nothing was changed:\n{lines}\n"
+            "(a node can be left out with --exclude NODE)"
+        )
+
+
+@dataclass(frozen=True)
+class Here:
+    """The node a deploy file is working on."""
+
+    run: runlog.RunLog
+    target: Target
+    survey: NodeSurvey
+
+    def wish(self, stage: str) -> Desired:
+        return STAGES[stage](self.target)
+
+
+_lock = RLock()
+_surveyed: dict[int, dict[str, NodeSurvey]] = {}
+
+
+def here(refuse: bool = True) -> Here:
+    """Inventory, lock and survey of this node; the first call checks the whole fleet.
+
+    ``refuse=False`` is for stages that change nothing: problems are left to their checks.
+    """
+    run = runlog.begin(host.state)
+    with _lock:
+        if id(run) not in _surveyed:
+            _surveyed[id(run)] = survey_fleet(run, refuse)
+    survey = _surveyed[id(run)][host.name]
+    node = run.fleet.nodes[host.name]
+    interface = survey.addresses.get(node.address, "")
+    return Here(run, Target(run.fleet, node, run.lock, interface), survey)
+
+
+def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
+    """Every fact that the stages will ask of this node: the survey fetches them in one go."""
+    facts: list[tuple[Any, dict[str, Any]]] = [
+        (Survey, {"head_address": target.fleet.head.address}),
+        (Users, {"names": (layout.USER,)}),
+        (Text, {"path": "/etc/hosts"}),
+    ]
+    for stage in STAGES.values():
+        wish = stage(target)
+        if wish.paths:
+            facts.append((Paths, {"paths": wish.paths}))
+        if wish.packages:
+            facts.append((Packages, {"names": wish.packages}))
+        if wish.units:
+            facts.append((Units, {"names": wish.units}))
+    return facts
+
+
+def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
+    """Survey all connected hosts in parallel; raise :class:`PreflightError` with all problems."""
+    problems = [
+        Problem("fleet", "wheelhouse", str(text), f"run: rackpin wheelhouse build {run.lock.stack}")
+        for text in wheelhouse.verify(run.lock)
+    ]
+    hosts = sorted(run.state.inventory.get_active_hosts(), key=lambda h: h.name)
+    surveys: dict[str, NodeSurvey] = {}
+
+    def look(target_host: Any) -> list[Problem]:
+        with ctx_host.use(target_host):
+            try:
+                return survey_host(run, target_host, surveys)
+            except Exception as error:  # one node's odd answer must not hide the others' problems
+                what = f"{type(error).__name__}: {error}"
+                return [Problem(target_host.name, "survey", what, "see the node's log and network")]
+
+    for job in gevent.joinall([gevent.spawn(look, h) for h in hosts], raise_error=True):
+        problems += job.value
+    if problems and (refuse or len(surveys) < len(hosts)):
+        raise PreflightError(problems)
+    return surveys
+
+
+def survey_host(
+    run: runlog.RunLog, target_host: Any, surveys: dict[str, NodeSurvey]
+) -> list[Problem]:
+    node = run.fleet.nodes[target_host.name]
+    target = Target(run.fleet, node, run.lock)
+    asked = time.time()
+    target_host.connector.survey(requests(target))
+    answered = time.time()
+    survey = target_host.get_fact(Survey, head_address=run.fleet.head.address)
+    if survey is None:
+        return [Problem(node.name, "survey", "no answer that can be read", "see the output above")]
+    surveys[node.name] = survey
+    stage = STAGES["python"](target)
+    paths = target_host.get_fact(Paths, paths=stage.paths)
+    return check_node(
+        run.fleet,
+        node,
+        run.lock,
+        survey,
+        environment_exists=paths.get(complete_mark(run.lock), ABSENT).kind == "file",
+        clock=(asked, answered),
+    )
+
+
+def apply_files(stage: str, wish: Desired) -> None:
+    """Directories and owned files of a stage, then what their changes ask for."""
+    for directory in wish.directories:
+        owned_directory(
+            name=f"{stage}: directory {directory.path}", directory=directory, stage=wish
+        )
+    for file in wish.files:
+        owned_file(name=f"{stage}: file {file.path}", file=file, stage=wish)
+    for trigger, command in TRIGGERS.items():
+        if trigger in wish.triggers:
+            after_change(
+                name=f"{stage}: {trigger}", trigger=trigger, command=command, stage=wish
+            )

@@ -1,0 +1,253 @@
+"""The pyinfra facts that rackpin's own operations need. Each is one cheap command.
+
+The commands need a POSIX shell, coreutils, dpkg and systemd: what a bare Debian has.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shlex
+from dataclasses import dataclass
+
+from pyinfra.api import FactBase
+from pyinfra.api.exceptions import FactProcessError
+
+
+@dataclass(frozen=True)
+class PathState:
+    """A path as it is: ``kind`` is ``file``, ``directory``, ``link``, ``other`` or ``absent``."""
+
+    kind: str
+    mode: str = ""  # octal, without leading zero
+    owner: str = ""
+    group: str = ""
+    sha256: str = ""  # of a file's content
+    target: str = ""  # of a link
+    first_lines: str = ""  # where an owner's mark would be
+
+
+ABSENT = PathState("absent")
+
+_PATHS = r"""for p in {paths}; do
+if [ -L "$p" ]; then printf 'link|||||%s||%s\n' "$(readlink "$p")" "$p"
+elif [ -f "$p" ]; then printf 'file|%s||%s|%s|%s\n' "$(stat -c '%a|%U|%G' "$p")" \
+  "$(sha256sum <"$p" | cut -d' ' -f1)" "$(head -n 2 "$p" | head -c 300 | base64 -w 0)" "$p"
+elif [ -d "$p" ]; then printf 'directory|%s||||%s\n' "$(stat -c '%a|%U|%G' "$p")" "$p"
+elif [ -e "$p" ]; then printf 'other|||||||%s\n' "$p"
+else printf 'absent|||||||%s\n' "$p"; fi; done"""
+
+
+class Paths(FactBase[dict[str, PathState]]):
+    """State of the given paths, by path. Readable only as root where a file is."""
+
+    default = dict
+
+    def command(self, paths: tuple[str, ...]) -> str:
+        quoted = " ".join(shlex.quote(path) for path in paths)
+        return _PATHS.format(paths=quoted)
+
+    def process(self, output: list[str]) -> dict[str, PathState]:
+        states = {}
+        for line in output:
+            fields = line.split("|")
+            kind, path = fields[0], fields[-1]
+            if kind == "link":
+                states[path] = PathState("link", target=fields[5])
+            elif kind == "file":
+                _, mode, owner, group, _, sha256, lines, _ = fields
+                text = base64.b64decode(lines).decode("utf-8", "replace")
+                states[path] = PathState("file", mode, owner, group, sha256, first_lines=text)
+            elif kind == "directory":
+                states[path] = PathState("directory", *fields[1:4])
+            else:
+                states[path] = PathState(kind)
+        return states
+
+
+class Packages(FactBase[dict[str, str]]):
+    """Installed version of each given package; one that is half installed or absent is left out."""
+
+    default = dict
+
+    def command(self, names: tuple[str, ...]) -> str:
+        quoted = " ".join(shlex.quote(name) for name in names)
+        # dpkg-query says 1 when some are unknown, 2 when it could not look
+        return (
+            "dpkg-query -W -f '${Package}|${db:Status-Abbrev}|${Version}\\n' "
+            f"{quoted} 2>/dev/null; [ $? -le 1 ]"
+        )
+
+    def process(self, output: list[str]) -> dict[str, str]:
+        rows = (line.split("|") for line in output if line.count("|") == 2)
+        return {name: version for name, status, version in rows if status.startswith("ii")}
+
+
+UNIT_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload")
+
+
+class Units(FactBase[dict[str, dict[str, str]]]):
+    """``systemctl show`` of the given units, by unit name."""
+
+    default = dict
+
+    def command(self, names: tuple[str, ...]) -> str:
+        properties = ",".join(("Id", *UNIT_PROPERTIES))
+        return f"systemctl show -p {properties} -- {' '.join(shlex.quote(n) for n in names)}"
+
+    def process(self, output: list[str]) -> dict[str, dict[str, str]]:
+        units: dict[str, dict[str, str]] = {}
+        block: dict[str, str] = {}
+        for line in [*output, ""]:
+            key, found, value = line.partition("=")
+            if found:
+                block[key] = value
+            elif block:
+                units[block.get("Id", "")] = block
+                block = {}
+        return units
+
+
+class Text(FactBase[str]):
+    """Content of a small text file; empty when it is absent."""
+
+    default = str
+
+    def command(self, path: str) -> str:
+        quoted = shlex.quote(path)
+        return f"! [ -e {quoted} ] || base64 -w 0 {quoted}"
+
+    def process(self, output: list[str]) -> str:
+        try:
+            return base64.b64decode("".join(output)).decode("utf-8", "replace")
+        except binascii.Error as error:
+            raise FactProcessError(f"not base64: {error}") from error
+
+
+class Users(FactBase[dict[str, str]]):
+    """``getent passwd`` lines of the given users, by name."""
+
+    default = dict
+
+    def command(self, names: tuple[str, ...]) -> str:
+        # getent says 2 when a name is unknown
+        return f"getent passwd {' '.join(shlex.quote(n) for n in names)}; [ $? -eq 0 -o $? -eq 2 ]"
+
+    def process(self, output: list[str]) -> dict[str, str]:
+        return {line.split(":")[0]: line for line in output if ":" in line}
+
+
+_SURVEY = r"""section() { echo "@@ $1"; }
+section os; cat /etc/os-release
+section arch; uname -m
+section kernel; uname -r
+section boot_id; cat /proc/sys/kernel/random/boot_id
+section epoch; date +%s.%N
+section hostname; hostname
+section virt; systemd-detect-virt 2>/dev/null
+section addresses; ip -o -4 addr show
+section route; {route}
+section swaps; cat /proc/swaps
+section dpkg; ls /var/lib/dpkg/updates 2>/dev/null; dpkg --audit
+section space; for d in / /opt /var/lib; do
+  [ -d $d ] && df -B1 --output=target,avail $d | tail -n 1 | sed "s|^|$d |"; done
+section listeners; ss -H -ltnp | while read -r line; do
+  pid=$(echo "$line" | sed -n 's/.*pid=\([0-9]*\).*/\1/p')
+  group=$([ -n "$pid" ] && tr '\n' ' ' <"/proc/$pid/cgroup" 2>/dev/null)
+  echo "$line | $group"; done
+section thp; cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null
+section thp_writable; [ -w /sys/kernel/mm/transparent_hugepage/enabled ] && echo yes
+section end
+"""
+
+
+@dataclass(frozen=True)
+class NodeSurvey:
+    """One node as found. ``epoch`` is its own clock in seconds, ``space`` free bytes by path."""
+
+    os: dict[str, str]
+    arch: str
+    kernel: str
+    boot_id: str
+    epoch: float
+    hostname: str
+    virt: str
+    addresses: dict[str, str]  # address -> interface
+    route_source: str  # own address on the way to the head; empty when there is no way
+    swaps: tuple[str, ...]
+    dpkg_broken: bool
+    space: dict[str, int]
+    listeners: tuple[tuple[str, int, str, str], ...]  # address, port, program, cgroup
+    thp: str
+    thp_writable: bool
+
+
+class Survey(FactBase[NodeSurvey | None]):
+    """Everything that is asked of a node before it may be changed."""
+
+    @staticmethod
+    def default() -> None:
+        return None
+
+    def command(self, head_address: str) -> str:
+        return _SURVEY.replace("{route}", f"ip -o -4 route get {shlex.quote(head_address)}")
+
+    def process(self, output: list[str]) -> NodeSurvey:
+        return parse_survey(output)
+
+
+def parse_survey(lines: list[str]) -> NodeSurvey:
+    """The survey script's sections as a :class:`NodeSurvey`; cut text raises FactProcessError."""
+    sections: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if line.startswith("@@ "):
+            name = line[3:].strip()
+            sections[name] = []
+        elif name and line.strip():
+            sections[name].append(line.strip())
+    if "end" not in sections:
+        raise FactProcessError("the survey's answer is cut: its last section is missing")
+
+    def one(key: str) -> str:
+        return sections[key][0] if sections.get(key) else ""
+
+    try:
+        os_release = dict(line.split("=", 1) for line in sections["os"] if "=" in line)
+        route = one("route").split()
+        return NodeSurvey(
+            os={key: value.strip('"') for key, value in os_release.items()},
+            arch=one("arch"),
+            kernel=one("kernel"),
+            boot_id=one("boot_id"),
+            epoch=float(one("epoch")),
+            hostname=one("hostname"),
+            virt=one("virt"),
+            addresses={
+                fields[3].split("/")[0]: fields[1]
+                for fields in (line.split() for line in sections["addresses"])
+            },
+            route_source=route[route.index("src") + 1] if "src" in route else "",
+            swaps=tuple(line.split()[0] for line in sections["swaps"][1:]),
+            dpkg_broken=bool(sections["dpkg"]),
+            space={line.split()[0]: int(line.split()[-1]) for line in sections["space"]},
+            listeners=tuple(_listener(line) for line in sections["listeners"]),
+            thp=one("thp"),
+            thp_writable=one("thp_writable") == "yes",
+        )
+    except (KeyError, IndexError, ValueError) as error:
+        raise FactProcessError(f"the survey's answer can't be read: {error!r}") from error
+
+
+def _listener(line: str) -> tuple[str, int, str, str]:
+    """``LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=1,fd=3)) | 0::/system.slice/ssh.service``
+
+    The cgroup is the systemd hierarchy's, on v1, hybrid and v2 alike.
+    """
+    text, _, cgroup = line.partition(" | ")
+    fields = text.split()
+    address, _, port = fields[3].rpartition(":")
+    program = fields[5].split('"')[1] if len(fields) > 5 and '"' in fields[5] else ""
+    lines = [entry.split(":", 2) for entry in cgroup.split() if entry.count(":") >= 2]
+    owned = [path for _, controllers, path in lines if controllers in ("", "name=systemd")]
+    return address.strip("[]"), int(port), program, max(owned, key=len, default="")

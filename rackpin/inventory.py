@@ -1,0 +1,169 @@
+"""The fleet as data: what an inventory may say, and what deploys and checks read.
+
+Only shapes, units and single-value limits stand here. :mod:`rackpin.inventory_check` makes a
+:class:`Fleet` from what pyinfra merged, or says everything that is wrong with it at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ROOT = Path(__file__).resolve().parent.parent
+# Groups that a stage serves; a node may be in others too (racks, tenants), never only in those.
+ROLES = ("head", "workers", "gateway", "monitoring")
+
+# Names that become part of a unit's or a directory's name.
+NAME = r"^[a-z0-9][a-z0-9-]{0,40}$"
+SERVED_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$"
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[int, Field(ge=1)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limits(Model):
+    """What the serving processes must have; systemd units carry them, not only limits.conf."""
+
+    memlock: Literal["infinity"] | int = "infinity"  # bytes; RDMA registers pinned memory
+    nofile: int = Field(1048576, ge=1024)
+    tasks_max: Literal["infinity"] | int = "infinity"
+    # What this machine's container can really give; for hosts that clamp silently.
+    observed_memlock_min: Literal["infinity"] | int | None = None
+    observed_nofile_min: int | None = None
+
+
+class RayPorts(Model):
+    """Fixed ports, so that a firewall rule and a check can name them."""
+
+    gcs: Port = 6379
+    node_manager: Port = 6380
+    object_manager: Port = 6381
+    runtime_env_agent: Port = 6382
+    dashboard_agent_listen: Port = 52365
+    dashboard_agent_grpc: Port = 6384
+    metrics_export: Port = 6385
+    dashboard: Port = 8265
+    worker_min: Port = 10002
+    worker_max: Port = 10999
+
+    def fixed(self) -> dict[str, int]:
+        """Every port but the workers' range, by its key."""
+        return {key: port for key, port in self if not key.startswith("worker_")}
+
+
+class RayConfig(Model):
+    ports: RayPorts = RayPorts()
+    temp_dir: str = "/var/lib/rackpin/ray"
+    dashboard_host: str = "127.0.0.1"  # CVE-2023-48022: the job API has no authentication
+    object_store_bytes: int | None = Field(None, ge=75 * 2**20)  # None: Ray's own 30 % of memory
+    num_cpus: int | None = Field(None, ge=1)
+    reconnect_timeout_s: Seconds = 30  # a raylet without its head gives up after this and rejoins
+    wait_head_s: Seconds = 900  # a worker's unit waits this long for the head at boot
+    memory_usage_threshold: float = Field(0.95, gt=0, le=1)
+    log_max_bytes: int = Field(100 * 1024 * 1024, ge=2**20)
+    log_backups: int = Field(5, ge=0)
+    stop_timeout_s: Seconds = 60
+
+
+class Instance(Model):
+    """One engine: a unit ``vllm@NAME`` on the first of ``nodes``."""
+
+    name: str = Field(pattern=NAME)
+    nodes: list[str] = Field(min_length=1)
+    model: str  # absolute path on the nodes
+    served_name: str = Field(pattern=SERVED_NAME)
+    tp: int = Field(1, ge=1)
+    pp: int = Field(1, ge=1)
+    port: Port = 8000
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    max_model_len: int | None = Field(None, ge=1)
+    attention_heads: int | None = Field(None, ge=1)  # when given, TP must divide it
+    args: list[str] = Field(default_factory=list)  # further engine arguments, as they are
+    env: dict[str, str] = Field(default_factory=dict)  # no secrets here
+    api_key_file: str  # on the control machine, mode 0600; an absolute path once it is loaded
+    wait_s: Seconds = 900  # for Ray's resources, the port and the model path, before the start
+    start_timeout_s: Seconds = 1800  # until a completion works
+    stop_timeout_s: Seconds = 60
+    restart_delay_s: Seconds = 5
+    restart_burst: int = Field(4, ge=1)  # failed starts in restart_window_s before it stays failed
+    restart_window_s: Seconds = 7200
+
+    @property
+    def executor(self) -> Literal["ray", "local"]:
+        return "ray" if len(self.nodes) > 1 else "local"
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.tp * self.pp // len(self.nodes)
+
+
+class FleetConfig(Model):
+    """Values that are one for the whole fleet: give them to the group ``all`` of the inventory."""
+
+    fleet: str = Field(pattern=NAME)
+    stack: str = Field(min_length=1)  # a directory of stacks/ with a pins.yaml
+    instances: list[Instance] = Field(default_factory=list)
+    ray: RayConfig = RayConfig()
+    limits: Limits = Limits()
+    sysctl: dict[str, str | int] = Field(default_factory=dict)  # over the defaults, key by key
+    # Shell patterns ("vm.*") of keys that these hosts can't set; reported. The word
+    # transparent_hugepage is one of them.
+    sysctl_skip: list[str] = Field(default_factory=list)
+    wheelhouse_url: str  # where nodes fetch wheels, e.g. http://10.0.0.5:8900
+    time_servers: list[str] = Field(default_factory=list)  # empty: the OS's own
+    extra_hosts: dict[str, str] = Field(default_factory=dict)  # name -> address for /etc/hosts
+    extra_listeners: list[Port] = Field(default_factory=list)  # TCP ports of the site's own agents
+    max_clock_offset_s: float = Field(60.0, gt=0)
+    max_offset_warn_s: float = Field(2.0, gt=0)
+    # GB/s busbw over all nodes; None: no SKU figure
+    collective_min_gbps: float | None = Field(None, gt=0)
+    report_dir: str = "reports"
+
+
+class Node(Model):
+    """One host as the inventory describes it."""
+
+    name: str
+    groups: list[str]
+    address: str  # where the other nodes reach it; never loopback
+    sku: str
+    gpus: int = Field(ge=0)  # from the SKU unless the node says otherwise
+    fabric_interface: str | None = None  # None: the interface that owns ``address``
+    env: dict[str, str] = Field(default_factory=dict)  # for the units of this node
+    min_free_gb: float = Field(20.0, ge=0)  # on /opt, before an environment is built
+
+    @property
+    def is_head(self) -> bool:
+        return "head" in self.groups
+
+    @property
+    def in_ray(self) -> bool:
+        return "head" in self.groups or "workers" in self.groups
+
+
+class Fleet(Model):
+    config: FleetConfig
+    nodes: dict[str, Node]
+
+    @property
+    def head(self) -> Node:
+        return next(node for node in self.nodes.values() if node.is_head)
+
+    @property
+    def ray_nodes(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.in_ray]
+
+    def instances_on(self, node: Node) -> list[Instance]:
+        """Engines whose API server runs on this node."""
+        return [i for i in self.config.instances if i.nodes[0] == node.name]
+
+    def ray_gpus(self, node: Node) -> int:
+        """GPUs that Ray may give away: those that no single-node engine holds."""
+        held = sum(i.gpus_per_node for i in self.instances_on(node) if i.executor == "local")
+        return node.gpus - held

@@ -1,0 +1,23 @@
+"""Where things are on a node: paths, unit names, the user. One place, used by stages and checks."""
+
+from __future__ import annotations
+
+USER = "rackpin"  # runs Ray and the engines
+ROOT = "/opt/rackpin"
+CURRENT = f"{ROOT}/current"  # atomic link to the environment in use
+PREVIOUS = f"{ROOT}/previous"
+ENV_DIR = f"{ROOT}/env"  # one directory per lock: STACK-DIGEST
+PYTHON = f"{CURRENT}/bin/python"
+ETC = "/etc/rackpin"
+INSTANCE_DIR = f"{ETC}/vllm"  # NAME.json (what to run) and NAME.env (0600, secrets)
+LIB = "/usr/local/lib/rackpin"  # gates and readiness probes that units call
+STATE = "/var/lib/rackpin"
+PENDING = f"{STATE}/pending"  # what changed files still ask for; survives a killed run
+BACKUPS = f"{STATE}/backup"  # an operator's own file, kept before rackpin owns its path
+
+RAY_HEAD_UNIT = "ray-head.service"
+RAY_WORKER_UNIT = "ray-worker.service"
+
+
+def vllm_unit(instance: str) -> str:
+    return f"vllm@{instance}.service"

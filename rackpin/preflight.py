@@ -1,0 +1,107 @@
+"""What must be true of a node before anything on it is changed. Pure: survey in, problems out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rackpin import layout
+from rackpin.facts import NodeSurvey
+from rackpin.inventory import Fleet, Node
+from rackpin.stack.lock import Lock, StackError
+
+ARCHITECTURE = "x86_64"  # every shipped lock is for this one
+
+
+@dataclass(frozen=True)
+class Problem:
+    node: str
+    key: str  # what in the inventory, lock or node it is about
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.key}: {self.message}\n    -> {self.remedy}"
+
+
+def own_units(fleet: Fleet, node: Node) -> dict[int, str]:
+    """Ports this node's units will listen on, and the unit that may already hold each."""
+    ports: dict[int, str] = {}
+    if node.in_ray:
+        unit = layout.RAY_HEAD_UNIT if node.is_head else layout.RAY_WORKER_UNIT
+        table = fleet.config.ray.ports
+        fixed = [
+            table.node_manager,
+            table.object_manager,
+            table.runtime_env_agent,
+            table.metrics_export,
+            table.dashboard_agent_listen,
+            table.dashboard_agent_grpc,
+        ]
+        if node.is_head:
+            fixed += [table.gcs, table.dashboard]
+        ports.update(dict.fromkeys(fixed, unit))
+    for instance in fleet.instances_on(node):
+        ports[instance.port] = layout.vllm_unit(instance.name)
+    return ports
+
+
+def check_node(
+    fleet: Fleet,
+    node: Node,
+    lock: Lock,
+    survey: NodeSurvey,
+    *,
+    environment_exists: bool,
+    clock: tuple[float, float],
+) -> list[Problem]:
+    """Everything wrong with this node. ``clock``: controller's epoch when asked and answered."""
+    found: list[Problem] = []
+
+    def problem(key: str, message: str, remedy: str) -> None:
+        found.append(Problem(node.name, key, message, remedy))
+
+    try:
+        lock.require_os(survey.os.get("ID", ""), survey.os.get("VERSION_ID", ""))
+    except StackError as error:
+        problem("os", str(error), "install a listed release, or lock the stack for this one")
+    if survey.arch != ARCHITECTURE:
+        problem("arch", f"is {survey.arch}", f"locks are for {ARCHITECTURE}")
+    if node.address not in survey.addresses:
+        problem(
+            "address",
+            f"{node.address} is on no interface (has {', '.join(sorted(survey.addresses))})",
+            "correct `address` in the inventory, or bring the interface up",
+        )
+    elif survey.route_source != node.address:
+        way = survey.route_source or "nowhere"
+        problem(
+            "address",
+            f"packets to the head {fleet.head.address} leave from {way}, not from {node.address}",
+            "Ray would announce the wrong address: correct the route or `address`",
+        )
+    low, high = survey.epoch - clock[1], survey.epoch - clock[0]
+    offset = 0.0 if low <= 0 <= high else min(low, high, key=abs)
+    if abs(offset) > fleet.config.max_clock_offset_s:
+        problem(
+            "clock",
+            f"is {offset:+.0f} s off this machine's (limit {fleet.config.max_clock_offset_s:g} s)",
+            "set the clock (`date -s` or `chronyc makestep`), then find out why it was wrong",
+        )
+    if not environment_exists:
+        free = survey.space.get("/opt", survey.space.get("/", 0)) / 1e9
+        if free < node.min_free_gb:
+            problem(
+                "disk",
+                f"{free:.1f} GB free under {layout.ROOT}, min_free_gb is {node.min_free_gb:g}",
+                "free space or mount a larger disk there",
+            )
+    expected = own_units(fleet, node)
+    for address, port, program, cgroup in survey.listeners:
+        unit = expected.get(port)
+        if unit and unit not in cgroup.split("/"):
+            problem(
+                f"port {port}",
+                f"is in use by {program or 'some program'} on {address} ({cgroup or 'no unit'})",
+                f"stop it or give {unit} another port in the inventory",
+            )
+    return found

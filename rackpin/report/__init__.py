@@ -1,0 +1,7 @@
+"""Findings of one run as JSON, JUnit XML, HTML and a terminal summary."""
+
+from rackpin.report.store import ReportError, Written, load, write
+from rackpin.report.summary import terminal
+from rackpin.report.verdict import Verdict, judge
+
+__all__ = ["ReportError", "Verdict", "Written", "judge", "load", "terminal", "write"]

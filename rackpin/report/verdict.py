@@ -1,0 +1,93 @@
+"""Whether a report says ready, worked out again from its nodes and findings."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rackpin.findings import Finding, NodeState, Outcome, Report, is_ready
+from rackpin.report.text import plural
+
+FLEET = "fleet"  # the node name of findings that concern all nodes together
+
+# ``blocked`` is a required not_run: it keeps a node out of service, an optional one doesn't.
+Kind = Literal["fail", "blocked", "not_run", "warn", "pass"]
+KINDS: tuple[Kind, ...] = ("fail", "blocked", "not_run", "warn", "pass")  # worst first
+SYMBOL: Mapping[str, str] = {"fail": "✕", "blocked": "?", "not_run": "○", "warn": "!", "pass": "✓"}
+WORD: Mapping[str, str] = {
+    "fail": "fail",
+    "blocked": "not run (required)",
+    "not_run": "not run",
+    "warn": "warn",
+    "pass": "pass",
+}
+STATES: tuple[NodeState, ...] = ("unreachable", "failed", "not_ready", "skipped", "ready")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``ready``, one line for people, and what the report claims against its own findings."""
+
+    ready: bool
+    line: str
+    contradictions: list[str] = field(default_factory=list)
+    counts: Counter[Kind] = field(default_factory=Counter)
+
+
+def kind_of(finding: Finding) -> Kind:
+    """How a finding is shown and counted."""
+    if finding.outcome is Outcome.FAIL:
+        return "fail"
+    if finding.outcome is Outcome.NOT_RUN:
+        return "blocked" if finding.required else "not_run"
+    return "warn" if finding.outcome is Outcome.WARN else "pass"
+
+
+def by_node(report: Report) -> dict[str, list[Finding]]:
+    """Findings by node name, in the report's order; every listed node has an entry."""
+    grouped: dict[str, list[Finding]] = defaultdict(list)
+    for node in report.nodes:
+        grouped[node.name] = []
+    for finding in report.findings:
+        grouped[finding.node].append(finding)
+    return dict(grouped)
+
+
+def state_of(state: NodeState, findings: list[Finding]) -> NodeState:
+    """The state a node is shown with: ``ready`` only when its own findings say so too."""
+    return "not_ready" if state == "ready" and not is_ready(findings) else state
+
+
+def judge(report: Report) -> Verdict:
+    """Ready only if the report says so and nothing in it speaks against it."""
+    findings = by_node(report)
+    states = Counter(state_of(node.state, findings[node.name]) for node in report.nodes)
+    counts = Counter(kind_of(finding) for finding in report.findings)
+    against: list[str] = []
+    if not report.nodes:
+        against.append("no node was asked")
+    for node in report.nodes:
+        if node.state == "ready" and not is_ready(findings[node.name]):
+            why = "its findings say otherwise" if findings[node.name] else "no check was made"
+            against.append(f"{node.name} is reported ready, but {why}")
+    against += [
+        f"{plural(states[state], 'node')} {state.replace('_', ' ')}"
+        for state in STATES
+        if state != "ready" and states[state]
+    ]
+    if counts["fail"]:
+        against.append(plural(counts["fail"], "failed check"))
+    if counts["blocked"]:
+        against.append(f"{plural(counts['blocked'], 'required check')} not run")
+    down = [one.name for one in report.instances if one.state == "not_serving"]
+    if down:
+        against.append(f"{plural(len(down), 'instance')} not serving")
+    ready = report.ready and not against
+    parts = [f"{states['ready']} of {plural(len(report.nodes), 'node')} ready"]
+    parts += [f"{states[s]} {s.replace('_', ' ')}" for s in STATES if s != "ready" and states[s]]
+    parts += [f"{counts[kind]} {WORD[kind]}" for kind in KINDS if counts[kind]]
+    if not report.ready and not against:
+        parts.append("the run itself did not end ready")
+    return Verdict(ready, ", ".join(parts), against if report.ready else [], counts)

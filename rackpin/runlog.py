@@ -1,0 +1,259 @@
+"""What one pyinfra run did: stages, changes and failures by node, and its last word.
+
+pyinfra loses sight of a host once it failed; this log doesn't. It starts with the first
+connection (after the whole inventory was checked), hears of every operation, and ends
+with a summary and a report however the run ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyinfra import logger
+from pyinfra.api import BaseStateCallback
+from pyinfra.api.state import StateStage
+
+from rackpin.findings import Evidence, Finding, NodeResult, NodeState, Outcome, Report, is_ready
+from rackpin.inventory import Fleet, Node
+from rackpin.inventory_check import fleet_from_pyinfra
+from rackpin.stack.lock import Lock, load_stack
+
+CONNECT = "connect"
+
+
+@dataclass
+class NodeLog:
+    stage: str = CONNECT  # the stage it is in, or stopped in
+    operation: str = ""
+    error: str = ""
+    failed: bool = False
+    changes: list[str] = field(default_factory=list)
+
+
+class RunLog(BaseStateCallback):
+    """Registered once per run with pyinfra's state."""
+
+    def __init__(self, state: Any, fleet: Fleet, lock: Lock) -> None:
+        self.state, self.fleet, self.lock = state, fleet, lock
+        self.deploy = "site"
+        self.started = datetime.now(UTC)
+        self.run = self.started.strftime("%Y%m%dT%H%M%S.%fZ")[:-4] + "Z"
+        self.clock = time.monotonic()
+        self.nodes = {name: NodeLog() for name in fleet.nodes}
+        self.findings: dict[str, list[Finding]] = {}
+        self.fleet_findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.stage_seconds: dict[str, float] = {}
+        self.expects_verify = False  # this run has a verify stage
+        self.verified = False  # the verify stage ran to its end
+        self.interrupted = False
+        self.report: Report | None = None
+        self._operation_start = 0.0
+
+    # -- pyinfra's callbacks ------------------------------------------------------
+    def host_connect_error(self, state: Any, host: Any, error: Exception) -> None:
+        log = self.nodes[host.name]
+        log.failed, log.error = True, str(error.args[0] if error.args else error)
+
+    def operation_start(self, state: Any, op_hash: str) -> None:
+        self._operation_start = time.monotonic()
+
+    def operation_end(self, state: Any, op_hash: str) -> None:
+        stage = stage_of(sorted(state.get_op_meta(op_hash).names)[0])
+        took = time.monotonic() - self._operation_start
+        self.stage_seconds[stage] = round(self.stage_seconds.get(stage, 0.0) + took, 3)
+        for host, operations in state.ops.items():
+            meta = operations[op_hash].operation_meta if op_hash in operations else None
+            if meta is not None and meta.is_complete() and meta.did_change():
+                self.nodes[host.name].changes.append(operation_name(state, host, op_hash))
+
+    def operation_host_start(self, state: Any, host: Any, op_hash: str) -> None:
+        log = self.nodes[host.name]
+        if op_hash not in state.ops[host]:
+            return  # this operation doesn't concern the host
+        log.operation = operation_name(state, host, op_hash)
+        log.stage = stage_of(log.operation)
+
+    def operation_host_error(
+        self, state: Any, host: Any, op_hash: str, retry_count: int = 0, max_retries: int = 0
+    ) -> None:
+        log = self.nodes[host.name]
+        log.failed = True
+        log.error = log.error or f"operation failed: {log.operation}"
+
+    # -- the end --------------------------------------------------------------------
+    def node_result(self, name: str) -> NodeResult:
+        node, log = self.fleet.nodes[name], self.nodes[name]
+        host = self.state.inventory.get_host(name)
+        limited = self.state.limit_hosts is not None and host not in self.state.limit_hosts
+        state: NodeState
+        if limited:
+            state = "skipped"
+        elif log.failed and log.stage == CONNECT:
+            state = "unreachable"
+        elif is_ready(self.findings.get(name, [])):
+            state = "ready"
+        elif name in self.findings:
+            state = "not_ready"
+        else:
+            state = "failed"
+        healthy = state in ("ready", "skipped")
+        return NodeResult(
+            name=name,
+            state=state,
+            groups=node.groups,
+            stage="" if healthy else log.stage,
+            reason="" if healthy else self._why(name),
+            changes=log.changes,
+            remote_executions=getattr(host.connector, "executions", 0),
+            address=node.address,
+        )
+
+    def _why(self, name: str) -> str:
+        bad = [f for f in self.findings.get(name, []) if f.outcome in ("fail", "not_run")]
+        if bad:
+            return f"{bad[0].check}: {bad[0].summary}"
+        return self.nodes[name].error or "the run ended before it was verified"
+
+    def all_findings(self) -> list[Finding]:
+        found = [f for name in self.fleet.nodes for f in self.findings.get(name, [])]
+        for name in self.fleet.nodes:
+            result = self.node_result(name)
+            if result.state in ("unreachable", "failed") and name not in self.findings:
+                found.append(stopped_finding(self.fleet.nodes[name], result))
+        return self.fleet_findings + found
+
+    def finish(self) -> Report:
+        """Write the report (once) and return it."""
+        if self.report is None:
+            self.report = self._build_report()
+        return self.report
+
+    def _build_report(self) -> Report:
+        from rackpin.checks.summary import instance_results
+
+        nodes = [self.node_result(name) for name in self.fleet.nodes]
+        findings = self.all_findings()
+        asked = [n for n in nodes if n.state != "skipped"]
+        ready = self.verified and bool(asked) and all(n.state == "ready" for n in asked)
+        return Report(
+            run=self.run,
+            started=self.started.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self.clock, 1),
+            deploy=self.deploy,
+            fleet=self.fleet.config.fleet,
+            stack=self.fleet.config.stack,
+            lock=self.lock.digest,
+            ready=ready and is_ready(self.fleet_findings + findings),
+            nodes=nodes,
+            instances=instance_results(self.fleet, findings),
+            findings=findings,
+            stage_seconds=self.stage_seconds,
+            notes=self.notes,
+        )
+
+    def report_dir(self) -> Path:
+        return Path(self.state.cwd or ".") / self.fleet.config.report_dir
+
+
+def operation_name(state: Any, host: Any, op_hash: str) -> str:
+    """The name this host gave it: pyinfra joins operations of hosts by line, not by name."""
+    return str(state.get_op_data_for_host(host, op_hash).global_arguments["name"] or op_hash)
+
+
+def stage_of(operation: str) -> str:
+    """Operations are named "stage: what"; pyinfra puts an included file's name before that."""
+    own = operation.rpartition(" | ")[2]
+    return own.split(":", 1)[0] if ":" in own else "other"
+
+
+def stopped_finding(node: Node, result: NodeResult) -> Finding:
+    unreachable = result.state == "unreachable"
+    return Finding(
+        node=node.name,
+        check="reachable" if unreachable else f"stage.{result.stage}",
+        outcome=Outcome.FAIL,
+        summary=f"{'unreachable' if unreachable else 'stopped'} at {result.stage}: {result.reason}",
+        expected="the node answers over ssh" if unreachable else "every operation succeeds",
+        evidence=Evidence(output=result.reason),
+        remedy=(
+            f"try `ssh` to it as the inventory says, then run again with --limit {node.name}"
+            if unreachable
+            else f"see the operation's output above; run again, it goes on where it stopped "
+            f"(--limit {node.name})"
+        ),
+        source="run log",
+    )
+
+
+_runs: dict[int, RunLog] = {}
+
+
+def begin(state: Any) -> RunLog:
+    """The log of this run; the first call checks the inventory and the lock."""
+    run = _runs.get(id(state))
+    if run is None:
+        fleet = fleet_from_pyinfra(state.inventory)
+        run = RunLog(state, fleet, load_stack(fleet.config.stack).lock)
+        _runs[id(state)] = run
+        state.add_callback_handler(run)
+        atexit.register(close, run)
+        previous = signal.getsignal(signal.SIGINT)
+
+        def interrupt(signum: int, frame: Any) -> None:
+            run.interrupted = True
+            if callable(previous):
+                previous(signum, frame)
+
+        signal.signal(signal.SIGINT, interrupt)
+    return run
+
+
+def close(run: RunLog) -> None:
+    """Last word of the process: report, summary, and an exit code that tells the truth."""
+    from rich.console import Console
+
+    from rackpin import report as reports
+
+    if run.state.current_stage < StateStage.Execute and not all_unreachable(run):
+        return  # only planned, or refused before anything was touched: nothing to report
+    if not run.expects_verify:
+        print_counts(run)
+        if run.interrupted:
+            os._exit(130)
+        return
+    document = run.finish()
+    written = reports.write(document, run.report_dir())
+    console = Console(stderr=True)
+    reports.terminal(document, console)
+    print_counts(run)
+    logger.info("Report: %s", written.html)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if run.interrupted:
+        os._exit(130)  # pyinfra itself would say 0 after Ctrl-C
+    if not document.ready:
+        os._exit(1)
+
+
+def all_unreachable(run: RunLog) -> bool:
+    return all(log.failed and log.stage == CONNECT for log in run.nodes.values())
+
+
+def print_counts(run: RunLog) -> None:
+    """SSH commands per node and run, on one line; as JSON lines where asked for (benchmarks)."""
+    counts = {host.name: host.connector.executions for host in run.state.inventory}
+    misses = sum(host.connector.misses for host in run.state.inventory)
+    text = " ".join(f"{name}={count}" for name, count in counts.items())
+    print(f"Remote executions: {text} (facts outside the survey: {misses})", file=sys.stderr)
+    if path := os.environ.get("RACKPIN_COUNTS"):
+        Path(path).write_text(json.dumps({"executions": counts, "misses": misses}))

@@ -1,0 +1,74 @@
+"""What hardware should be and should give: ``skus/NAME.yaml``, each number with its source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+SKUS = Path(__file__).resolve().parent.parent / "skus"
+
+
+class SkuError(Exception):
+    """A SKU file that can't be used; the text names file, key and what to do."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Gpus(_Part):
+    count: int = Field(ge=0)  # how many Ray is told of; 0 for a server without any
+    model: str  # as nvidia-smi prints it; "none" where there is no card
+    source: str = Field(min_length=1)
+
+
+class Figure(_Part):
+    """One number the hardware should reach, and below what it is suspect or bad."""
+
+    name: str
+    unit: str  # "GB/s", "Gb/s", …
+    expected: float = Field(gt=0)
+    warn_below: float
+    fail_below: float
+    conditions: str  # tool, arguments, size: a number without them can't be compared
+    source: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _descending(self) -> Figure:
+        if not self.fail_below <= self.warn_below <= self.expected:
+            raise ValueError("must be fail_below ≤ warn_below ≤ expected")
+        return self
+
+
+class Sku(_Part):
+    name: str
+    gpus: Gpus
+    notes: list[str] = Field(default_factory=list)
+    figures: list[Figure] = Field(default_factory=list)
+
+
+def known_skus(directory: Path = SKUS) -> list[str]:
+    """Names of all SKU files, sorted."""
+    return sorted(path.stem for path in directory.glob("*.yaml"))
+
+
+def load_sku(name: str, directory: Path = SKUS) -> Sku:
+    """Read ``skus/NAME.yaml``; SkuError when it is missing, not YAML, or says something unknown."""
+    path = directory / f"{name}.yaml"
+    if name not in known_skus(directory):
+        known = ", ".join(known_skus(directory)) or "none"
+        raise SkuError(f"there is no SKU {name!r} ({directory.name}/{name}.yaml); known: {known}")
+    try:
+        sku = Sku.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except yaml.YAMLError as error:
+        raise SkuError(f"{path}: not YAML: {error}; correct it") from error
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()
+        )
+        raise SkuError(f"{path}: {wrong}; see rackpin/skus.py for its keys") from error
+    if sku.name != name:
+        raise SkuError(f"{path}: name: is {sku.name!r}; make it {name!r}, as the file is called")
+    return sku

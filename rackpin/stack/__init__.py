@@ -1,0 +1,1 @@
+"""Pins, their lock, and the wheelhouse made from it."""

@@ -1,0 +1,115 @@
+"""``rackpin lock`` and ``rackpin wheelhouse``. Exit codes as in :mod:`rackpin.cli`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rackpin.stack import serve as server
+from rackpin.stack import wheelhouse as house
+from rackpin.stack.lock import STACKS, Stack, diff, load_stack, write_lock
+from rackpin.stack.pins import StackError
+
+DIR = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The wheelhouse; default: wheelhouse/ in $RACKPIN_CACHE or /var/cache/rackpin.",
+)
+STACKS_DIR = click.option(
+    "--stacks",
+    "root",
+    default=STACKS,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The directory that holds the stacks.",
+)
+
+
+class BadInput(click.ClickException):
+    """Pins, lock or address are wrong; nothing was done."""
+
+    exit_code = 2
+
+
+def _load(name: str, root: Path) -> Stack:
+    try:
+        return load_stack(name, root)
+    except StackError as error:
+        raise BadInput(str(error)) from None
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@click.command("lock")
+@click.argument("stack")
+@click.option("--update", multiple=True, metavar="NAME", help="Let this distribution move too.")
+@click.option("--update-all", is_flag=True, help="Let everything move that the pins leave open.")
+@STACKS_DIR
+def lock_command(stack: str, update: tuple[str, ...], update_all: bool, root: Path) -> None:
+    """Resolve STACK's pins into its lock and print what changed.
+
+    Versions in the present lock stay unless the pins, --update or --update-all move them.
+    """
+    from rackpin.stack.resolve import resolve  # starts uv; not needed by the other commands
+
+    try:
+        old, new = resolve(stack, root, update, update_all)
+        directory = write_lock(new, root)
+    except StackError as error:
+        raise BadInput(str(error)) from None
+    for line in diff(old, new):
+        click.echo(line)
+    if old and old.digest == new.digest:
+        click.echo(f"{stack}: unchanged, {new.short}")
+    else:
+        click.echo(f"{stack}: {old.short if old else '–'} → {new.short}, in {directory}")
+
+
+@click.group("wheelhouse")
+def wheelhouse_command() -> None:
+    """Build, prove and serve the wheels of the locks."""
+
+
+@wheelhouse_command.command("build")
+@click.argument("stack")
+@DIR
+@STACKS_DIR
+def build_command(stack: str, directory: Path | None, root: Path) -> None:
+    """Fetch every wheel of STACK's lock and prove its sha256."""
+    found = _load(stack, root)
+    try:
+        house.build(found, directory, root, _say)
+    except StackError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@wheelhouse_command.command("verify")
+@click.argument("stack")
+@DIR
+@STACKS_DIR
+def verify_command(stack: str, directory: Path | None, root: Path) -> None:
+    """Say what the wheelhouse lacks for STACK's lock; exit 1 if anything."""
+    directory = directory or house.default_dir()
+    problems = house.verify(_load(stack, root).lock, directory)
+    for problem in problems:
+        click.echo(f"{directory}: {problem}")
+    if problems:
+        raise click.ClickException(f"run: rackpin wheelhouse build {stack}")
+    click.echo(f"{directory}: complete for {stack}")
+
+
+@wheelhouse_command.command("serve")
+@click.option("--bind", required=True, help="Address of this machine in the nodes' network.")
+@click.option("--port", default=server.PORT, show_default=True, type=click.IntRange(1, 65535))
+@click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Default: stderr.")
+@DIR
+def serve_command(bind: str, port: int, log: Path | None, directory: Path | None) -> None:
+    """Serve the wheelhouse to the nodes, GET and HEAD only, until ended."""
+    directory = directory or house.default_dir()
+    try:
+        server.serve(directory, bind, port, log)
+    except StackError as error:
+        raise BadInput(str(error)) from None

@@ -1,0 +1,68 @@
+"""Shared by all tests: the ``--slow`` flag and a small fleet that needs no host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rackpin.desired import Target
+from rackpin.inventory import Fleet, FleetConfig, Instance, Node
+from rackpin.stack.lock import Lock, load_stack
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run kill storms and other long tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def lock() -> Lock:
+    return load_stack("cpu-lab").lock
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "api-key"
+    path.write_text("sk-test-0123456789abcdef\n")
+    path.chmod(0o600)
+    yield path
+
+
+@pytest.fixture
+def fleet(key_file: Path) -> Fleet:
+    """head1 and worker1 share a TP=2 engine, worker2 has one of its own, gate1 serves nothing."""
+
+    def node(name: str, number: int, group: str, gpus: int = 1) -> Node:
+        return Node(name=name, groups=[group], address=f"10.9.0.{number}", sku="lab-cpu", gpus=gpus)
+
+    nodes = [
+        node("head1", 11, "head"),
+        node("worker1", 12, "workers"),
+        node("worker2", 13, "workers"),
+        node("gate1", 14, "gateway", gpus=0),
+    ]
+    common = {"model": "/srv/models/tiny", "api_key_file": str(key_file), "max_model_len": 256}
+    config = FleetConfig(
+        fleet="test",
+        stack="cpu-lab",
+        wheelhouse_url="http://10.9.0.1:8900",
+        instances=[
+            Instance(name="two", nodes=["head1", "worker1"], served_name="two", tp=2, **common),
+            Instance(name="one", nodes=["worker2"], served_name="one", **common),
+        ],
+    )
+    return Fleet(config=config, nodes={n.name: n for n in nodes})
+
+
+@pytest.fixture
+def target(fleet: Fleet, lock: Lock) -> Target:
+    return Target(fleet, fleet.nodes["head1"], lock, interface="host0")

@@ -1,0 +1,82 @@
+"""Every refusal has its case, and a sound node has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rackpin.facts import NodeSurvey, parse_survey
+from rackpin.inventory import Fleet
+from rackpin.preflight import Problem, check_node
+from rackpin.stack.lock import Lock
+from tests.unit.test_facts import SURVEY
+
+
+@pytest.fixture
+def survey() -> NodeSurvey:
+    return replace(parse_survey(SURVEY.splitlines()), listeners=())
+
+
+def problems(fleet: Fleet, lock: Lock, survey: NodeSurvey, node: str = "head1") -> list[Problem]:
+    when = (1800000000.0, 1800000001.0)
+    return check_node(
+        fleet, fleet.nodes[node], lock, survey, environment_exists=False, clock=when
+    )
+
+
+def keys(found: list[Problem]) -> list[str]:
+    return [problem.key for problem in found]
+
+
+def test_a_sound_node_has_no_problem(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    assert problems(fleet, lock, survey) == []
+
+
+def test_an_os_without_a_lock(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    found = problems(fleet, lock, replace(survey, os={"ID": "ubuntu", "VERSION_ID": "24.04"}))
+    assert keys(found) == ["os"] and "ubuntu 24.04" in found[0].message
+
+
+@pytest.mark.parametrize("offset", [-61, 75, 86400 * 365])
+def test_a_clock_that_is_off(fleet: Fleet, lock: Lock, survey: NodeSurvey, offset: float) -> None:
+    found = problems(fleet, lock, replace(survey, epoch=survey.epoch + offset))
+    assert keys(found) == ["clock"] and "limit 60 s" in found[0].message
+
+
+def test_a_clock_within_the_limit(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    assert problems(fleet, lock, replace(survey, epoch=survey.epoch + 59)) == []
+
+
+def test_a_disk_too_small(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    found = problems(fleet, lock, replace(survey, space={"/": 10**12, "/opt": 19 * 10**9}))
+    assert keys(found) == ["disk"] and "19.0 GB" in found[0].message
+
+
+def test_a_port_in_use_names_its_owner(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    taken = ("0.0.0.0", 8000, "python3", "/system.slice/other.service")
+    found = problems(fleet, lock, replace(survey, listeners=(taken,)))
+    assert keys(found) == ["port 8000"] and "python3" in found[0].message
+
+
+def test_our_own_unit_may_hold_its_port(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    ours = ("10.9.0.11", 8000, "python", "/system.slice/system-vllm.slice/vllm@two.service")
+    assert problems(fleet, lock, replace(survey, listeners=(ours,))) == []
+    other = (*ours[:3], "/system.slice/vllm@two.service.d")
+    assert keys(problems(fleet, lock, replace(survey, listeners=(other,)))) == ["port 8000"]
+
+
+def test_an_address_the_node_does_not_have(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    assert keys(problems(fleet, lock, survey, "worker1")) == ["address"]
+
+
+def test_a_route_that_leaves_by_another_address(
+    fleet: Fleet, lock: Lock, survey: NodeSurvey
+) -> None:
+    found = problems(fleet, lock, replace(survey, route_source="192.168.0.4"))
+    assert keys(found) == ["address"] and "192.168.0.4" in found[0].message
+
+
+def test_all_problems_at_once(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    bad = replace(survey, arch="aarch64", epoch=0.0, space={"/": 1}, os={"ID": "arch"})
+    assert keys(problems(fleet, lock, bad)) == ["os", "arch", "clock", "disk"]
