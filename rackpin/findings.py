@@ -89,7 +89,7 @@ class Report(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
-    run: str  # run id, also the directory name
+    run: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")  # also the directory's name
     started: str  # ISO 8601, UTC
     seconds: float
     deploy: str  # "site" | "verify"
@@ -110,8 +110,12 @@ def worst(findings: list[Finding]) -> Outcome:
     return next((outcome for outcome in SEVERITY if outcome in seen), Outcome.NOT_RUN)
 
 
+def blocking(findings: list[Finding]) -> list[Finding]:
+    """What keeps a node out of service, fails first."""
+    fails = [f for f in findings if f.outcome is Outcome.FAIL]
+    return fails + [f for f in findings if f.outcome is Outcome.NOT_RUN and f.required]
+
+
 def is_ready(findings: list[Finding]) -> bool:
     """No ``fail``, no required ``not_run``, and at least one question was asked."""
-    return bool(findings) and not any(
-        f.outcome is Outcome.FAIL or (f.outcome is Outcome.NOT_RUN and f.required) for f in findings
-    )
+    return bool(findings) and not blocking(findings)

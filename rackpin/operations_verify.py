@@ -18,7 +18,7 @@ from rackpin.checks import run_node
 from rackpin.checks.base import Context
 from rackpin.checks.batch import remote
 from rackpin.desired import Target
-from rackpin.findings import is_ready
+from rackpin.findings import blocking, is_ready
 from rackpin.operations import refuse
 from rackpin.runlog import RunLog
 
@@ -64,6 +64,6 @@ def report_node(run: RunLog, target: Target) -> Iterator[Any]:
     if is_ready(findings):
         host.noop(f"{target.node.name} is ready")
         return
-    bad = [f for f in findings if f.outcome in ("fail", "not_run")]
+    bad = blocking(findings)
     first = f"{bad[0].check}: {bad[0].summary}" if bad else "no finding at all"
     yield refuse(f"{target.node.name} is not ready: {len(bad)} finding(s), first: {first}")

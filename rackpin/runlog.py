@@ -22,7 +22,16 @@ from pyinfra import logger
 from pyinfra.api import BaseStateCallback
 from pyinfra.api.state import StateStage
 
-from rackpin.findings import Evidence, Finding, NodeResult, NodeState, Outcome, Report, is_ready
+from rackpin.findings import (
+    Evidence,
+    Finding,
+    NodeResult,
+    NodeState,
+    Outcome,
+    Report,
+    blocking,
+    is_ready,
+)
 from rackpin.inventory import Fleet, Node
 from rackpin.inventory_check import fleet_from_pyinfra
 from rackpin.stack.lock import Lock, load_stack
@@ -119,7 +128,7 @@ class RunLog(BaseStateCallback):
         )
 
     def _why(self, name: str) -> str:
-        bad = [f for f in self.findings.get(name, []) if f.outcome in ("fail", "not_run")]
+        bad = blocking(self.findings.get(name, []))
         if bad:
             return f"{bad[0].check}: {bad[0].summary}"
         return self.nodes[name].error or "the run ended before it was verified"

@@ -67,7 +67,7 @@ emit() {
 def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) -> str:
     """POSIX sh text that runs the commands as root and prints their outputs.
 
-    Slow commands run in the background while the others run one after another.
+    The others run one after another, then the slow ones beside each other.
     Raises ValueError for a name that is used twice or can't stand in a mark.
     """
     names = [command.name for command in commands]
@@ -92,11 +92,12 @@ def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) ->
     numbered = list(enumerate(commands))
     slow = [(n, c) for n, c in numbered if c.slow]
     cheap = [(n, c) for n, c in numbered if not c.slow]
+    # Cheap ones first: the probes' own sockets and processes must not be among what they see.
+    for number, command in cheap:
+        lines.append(f"run {number} {math.ceil(command.deadline_s)}; emit {number} {command.name}")
     lines.append("W=")
     for number, command in slow:
         lines.append(f'run {number} {math.ceil(command.deadline_s)} & W="$W $!"')
-    for number, command in cheap:
-        lines.append(f"run {number} {math.ceil(command.deadline_s)}; emit {number} {command.name}")
     lines.append("for p in $W; do wait $p; done")
     lines += [f"emit {number} {command.name}" for number, command in slow]
     lines += ['echo "$N done $(date +%s%N)"', "}", "rackpin_batch"]

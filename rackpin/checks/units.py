@@ -21,7 +21,11 @@ from rackpin.checks.base import (
 from rackpin.checks.unitinfo import Expected
 from rackpin.findings import Finding
 
-FAILED = Command("units.failed", "systemctl list-units --failed --plain --no-legend --no-pager")
+# No failed unit is an empty list: the mark tells it from no answer.
+FAILED = Command(
+    "units.failed",
+    "systemctl list-units --failed --plain --no-legend --no-pager && echo '## end'",
+)
 # A drop-in with one of these changes what we judge or start; others are only worth a look.
 _STRONG = re.compile(
     r"^\s*(Exec\w+|Environment\w*|Limit\w+|TasksMax|KillMode|User|Group|Memory\w+|CPU\w+|Allowed\w+"
@@ -163,7 +167,10 @@ def judge_failed(ctx: Context, output: Output) -> Finding:
     why = unseen(FAILED, output)
     if why is None and not output.ok:
         why = f"systemctl failed with exit status {output.rc}: {one_line(output.stderr)}"
-    names, odd = parse_failed(output.stdout)
+    listed, end, _ = output.stdout.partition("## end")
+    names, odd = parse_failed(listed)
+    if why is None and not end:
+        why = "the answer is not whole"
     if why is None and odd:
         why = f"a line that is no unit: {one_line(odd[0], 120)}"
     if why is not None:

@@ -115,4 +115,6 @@ def purge_bases() -> list[Path]:
             if f"lowerdir={path}," not in mounts and str(path) not in needed:
                 _delete(path)
                 deleted.append(path)
+        if not bases():
+            (cache_root() / "base.log").unlink(missing_ok=True)
     return deleted

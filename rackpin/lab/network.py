@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -86,8 +87,8 @@ def routed_networks(without: Iterable[str] = ()) -> list[IPv4Network]:
     return found
 
 
-def link_exists(name: str) -> bool:
-    return Path(f"/sys/class/net/{name}").exists()
+def _links() -> set[str]:
+    return {name for _, name in socket.if_nameindex()}
 
 
 def bring_up(lab: str, addresses: Addresses, with_fabric: bool) -> None:
@@ -103,18 +104,17 @@ def bring_up(lab: str, addresses: Addresses, with_fabric: bool) -> None:
 
 def take_down(lab: str) -> None:
     """Remove bridges and rules of a lab, known only by its name."""
-    for bridge in (bridge_name(lab), fabric_bridge_name(lab)):
-        if link_exists(bridge):
-            run(["ip", "link", "delete", bridge])
-    for port in Path("/sys/class/net").glob(f"rpf{short(lab)}-*"):
-        run(["ip", "link", "delete", port.name])
+    ours = {bridge_name(lab), fabric_bridge_name(lab)}
+    for link in sorted(_links()):
+        if link in ours or link.startswith(f"rpf{short(lab)}-"):
+            run(["ip", "link", "delete", link])
     _close_foreign_chains(lab)
     if _has_table(lab):
         run(["nft", "delete", "table", "ip", table_name(lab)])
 
 
 def _bridge(name: str, subnet: IPv4Network) -> None:
-    if not link_exists(name):
+    if name not in _links():
         run(["ip", "link", "add", name, "type", "bridge"])
     run(["ip", "address", "replace", f"{subnet[1]}/{subnet.prefixlen}", "dev", name])
     run(["ip", "link", "set", name, "up"])

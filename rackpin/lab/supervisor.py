@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -177,7 +178,7 @@ class Supervisor:
     def attach_fabric(self) -> bool:
         """Plug the second interface into its bridge; True once that is done."""
         outside, bridge = self.spec["fabric"]
-        if not Path(f"/sys/class/net/{outside}").exists():
+        if outside not in {name for _, name in socket.if_nameindex()}:
             return False
         done = subprocess.run(
             ["ip", "link", "set", outside, "master", bridge, "up"], timeout=10, check=False
