@@ -40,7 +40,7 @@ _fleet = {
     "wheelhouse_url": "http://10.20.0.2:8900",
     "time_servers": ["10.20.0.2"],
     "extra_listeners": [9100],  # the site's own node exporter
-    "collective_min_gbps": 330,  # skus/h100-sxm-8.yaml, all_reduce_busbw_internode_ring
+    "collective_min_gb_s": 330,  # skus/h100-sxm-8.yaml, all_reduce_busbw_internode_ring
     "instances": [
         {
             "name": "llama-70b",

@@ -122,7 +122,7 @@ class FleetConfig(Model):
     max_clock_offset_s: float = Field(60.0, gt=0)
     max_offset_warn_s: float = Field(2.0, gt=0)
     # GB/s busbw over all nodes; None: no SKU figure
-    collective_min_gbps: float | None = Field(None, gt=0)
+    collective_min_gb_s: float | None = Field(None, gt=0)
     report_dir: str = "reports"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rackpin.checks import (
+    address,
     clock,
     collective,
     disk,
@@ -33,6 +34,7 @@ ALL: tuple[Check, ...] = (
     sysctl.CHECK,
     kernel.CHECK,
     hosts.CHECK,
+    address.CHECK,
     clock.CHECK,
     disk.CHECK,
     upgrades.CHECK,

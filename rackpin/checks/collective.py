@@ -21,9 +21,9 @@ class Collective:
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
         if not ctx.node.is_head:
             return []
-        count, floor = len(ctx.fleet.ray_nodes), ctx.fleet.config.collective_min_gbps
+        count, floor = len(ctx.fleet.ray_nodes), ctx.fleet.config.collective_min_gb_s
         expected = f"right sums on {count} ranks" + (f", busbw ≥ {floor:g} GB/s" if floor else "")
-        asked, source = ray_cluster.command(ctx), "inventory: collective_min_gbps"
+        asked, source = ray_cluster.command(ctx), "inventory: collective_min_gb_s"
         question = Question(ctx, self.id, asked, expected, source)
         if count < 2:
             why = "one Ray node alone has nothing to exchange"
@@ -36,7 +36,7 @@ class Collective:
 def judge_reduce(question: Question, facts: dict[str, Any]) -> Finding:
     """Wrong data or no end fails. Without a figure to compare with, the summary says so."""
     fleet = question.ctx.fleet
-    count, floor = len(fleet.ray_nodes), fleet.config.collective_min_gbps
+    count, floor = len(fleet.ray_nodes), fleet.config.collective_min_gb_s
     result = facts.get("collective")
     numbers = _numbers(result)
     if numbers is None:

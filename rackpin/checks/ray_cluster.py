@@ -157,7 +157,9 @@ def judge_placement(question: Question, facts: dict[str, Any]) -> Finding:
     faults = []
     members = [m for m in members if isinstance(m, dict)] if isinstance(members, list) else []
     if not placement.get("placed"):
-        faults.append(f"no room for a bundle on each node within {PLACE_S} s: CPUs are taken, or a raylet hangs")
+        faults.append(
+            f"no bundle on each node within {PLACE_S} s: CPUs are taken or a raylet hangs"
+        )
     elif len(members) != len(nodes):
         detail = one_line(str(facts.get("error", "no word why")), 200)
         faults.append(f"actors did not start on every node: {detail}")

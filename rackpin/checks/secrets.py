@@ -41,11 +41,12 @@ keys | grep -rsIlFf - /etc/systemd/system /run/systemd/system /etc/default \\
 echo '## journal'
 for f in ./*.env; do
   u=${{f#./}}; u=${{u%.env}}
-  n=$(journalctl -q -u "vllm@$u.service" -n 3000 --no-pager -o cat | grep -acFf /dev/fd/3 3<<KEYS
+  n=$( {{ {{ journalctl -q -u "vllm@$u.service" -n 3000 --no-pager -o cat; echo $? >&4; }} |
+    grep -acFf /dev/fd/3 3<<KEYS
 $(keys)
 KEYS
-)
-  echo "$u ${{n:-?}}"
+  }} 4>&1 )
+  echo "$u" $n
 done
 echo '## end'
 """,
@@ -93,10 +94,11 @@ def judge_leaks(ctx: Context, output: Output) -> Finding:
     for pid, _, name in (line.partition(" ") for line in parts["ps"].splitlines()):
         faults.append(f"a key is in the command line of {name or 'a process'}[{pid}]")
     faults += [f"a key is in {path}" for path in parts["text"].splitlines()]
-    for name, _, hits in (line.partition(" ") for line in parts["journal"].splitlines()):
-        if not hits.isdigit():
+    for line in parts["journal"].splitlines():
+        name, *numbers = line.split() or [""]  # journalctl's own status, then grep's count
+        if len(numbers) != 2 or numbers[0] != "0" or not numbers[1].isdigit():
             faults.append(f"the journal of vllm@{name} could not be searched")
-        elif hits != "0":
+        elif numbers[1] != "0":
             faults.append(f"a key is in the journal of vllm@{name}")
     return question.verdict(
         f"{parts['keys'].strip()} keys, found nowhere else",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,7 +102,8 @@ def judge_generation(
     port_fault, port_unseen = judge_port(instance, outputs)
     faults = [port_fault] if port_fault else []
     faults += judge_answers(instance, facts)
-    worry = judge_repeat(facts)
+    repeat_fault, worry = judge_repeat(facts)
+    faults += [repeat_fault] if repeat_fault else []
     speed = metrics(facts)
     good = f"{MAX_TOKENS} tokens, three times the same text"
     if "ttft_s" in speed:
@@ -181,13 +183,22 @@ def _answer_faults(label: str, answer: dict[str, Any]) -> list[str]:
     return faults
 
 
-def judge_repeat(facts: dict[str, Any]) -> str:
-    """A worry when texts differ but two of three agree: other requests change the rounding."""
-    texts = [_part(facts, s).get("text") for s in ("completion", "stream", "repeat", "third")]
-    told = [text for text in texts if text is not None]
-    if len(set(told)) <= 1:
-        return ""
-    return f"{len(set(told))} different texts in {len(told)} answers to one prompt at temperature 0"
+def judge_repeat(facts: dict[str, Any]) -> tuple[str, str]:
+    """Fault and worry when one prompt at temperature 0 gives different texts.
+
+    One that deviates among five is a worry: in a batch with other requests the rounding is
+    another. More than that is a fault of the engine, or of the stream when it is always the stream.
+    """
+    steps = ("completion", "stream", "repeat", "again", "third")
+    told = {step: _part(facts, step).get("text") for step in steps}
+    texts = {step: str(text) for step, text in told.items() if text is not None}
+    if len(set(texts.values())) <= 1:
+        return "", ""
+    usual, count = Counter(texts.values()).most_common(1)[0]
+    others = [step for step, text in texts.items() if text != usual]
+    summary = f"{len(set(texts.values()))} different texts in {len(texts)} answers to one prompt"
+    summary += f" at temperature 0 ({', '.join(others)} differ)"
+    return ("", summary) if count >= 4 and len(others) == 1 else (summary, "")
 
 
 def judge_auth(question: Question, instance: Instance, facts: dict[str, Any]) -> Finding:

@@ -2,7 +2,7 @@
 
 from rackpin.lab.errors import LabError
 from rackpin.lab.lifecycle import down, reboot, reset, up
-from rackpin.lab.preflight import preflight
+from rackpin.lab.machine import preflight
 from rackpin.lab.state import HostState, LabState, load
 
 __all__ = [

@@ -42,14 +42,9 @@ def scope_command(machine: str) -> list[str]:
     return ["systemd-run", "--quiet", "--scope", "--collect", name, "--property=Delegate=yes", "--"]
 
 
-def create(machine: str) -> list[Path]:
-    """Groups for a host, one in each hierarchy; none where systemd makes the scope."""
-    if under_systemd():
-        return []
-    groups = [tree / TOP / machine for tree in hierarchies()]
-    for group in groups:
-        group.mkdir(parents=True, exist_ok=True)
-    return groups
+def groups_to_make(machine: str) -> list[Path]:
+    """A host's groups, one in each hierarchy; none where systemd makes the scope."""
+    return [] if under_systemd() else [tree / TOP / machine for tree in hierarchies()]
 
 
 def _groups(machine: str) -> list[Path]:
@@ -59,7 +54,7 @@ def _groups(machine: str) -> list[Path]:
 
 
 def processes(machine: str) -> list[int]:
-    """Every process of a host, its supervisor included where systemd made the scope."""
+    """Every process of a host, its supervisor included."""
     return sorted({pid for group in _groups(machine) for pid in cgroup_processes(group)})
 
 

@@ -7,7 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rackpin.lab import cgroup, supervisor
@@ -15,6 +16,7 @@ from rackpin.lab.errors import LabError
 from rackpin.lab.process import read_pid, run, send, wait_until
 from rackpin.lab.state import HostState
 
+SPAWN_S = 30.0
 ORDERLY_STOP_S = supervisor.STOP_DEADLINE_S + supervisor.SHUTDOWN_STUCK_S + 15
 
 NSPAWN_RUN = Path("/run/systemd/nspawn")
@@ -72,24 +74,34 @@ def boot(host: HostState, bridge: str, fabric: Sequence[str]) -> None:
         "command": command,
         "root": str(root),
         "fabric": list(fabric),
-        "cgroups": [str(path) for path in cgroup.create(host.machine)],
+        "cgroups": [str(path) for path in cgroup.groups_to_make(host.machine)],
     }
     supervisor.write_atomically(host.directory / "run.json", json.dumps(spec, indent=2) + "\n")
     (host.directory / "state").unlink(missing_ok=True)
     prefix = cgroup.scope_command(host.machine) if cgroup.under_systemd() else []
-    subprocess.run(
-        [*prefix, sys.executable, "-I", supervisor.__file__, str(host.directory)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=20,
-        check=True,
-    )
     pidfile = host.directory / "supervisor.pid"
-    if not wait_until(lambda: read_pid(pidfile) is not None, 10.0, 0.02):
-        raise LabError(
-            f"{host.name}: its supervisor did not start, see {host.directory}/console.log"
+    with signals_held():  # an interrupt now would lose sight of what was just started
+        subprocess.run(
+            [*prefix, sys.executable, "-I", supervisor.__file__, str(host.directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=SPAWN_S,
+            check=True,
         )
+        started = wait_until(lambda: read_pid(pidfile) is not None, SPAWN_S, 0.02)
+    if not started:
+        raise LabError(f"{host.name}: no supervisor started, see {host.directory}/console.log")
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end of the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop(hosts: Sequence[HostState], orderly: bool) -> None:

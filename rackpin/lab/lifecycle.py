@@ -11,7 +11,7 @@ from rackpin.lab import assemble, host, registry, ssh
 from rackpin.lab.base import ensure_base
 from rackpin.lab.description import LabDescription
 from rackpin.lab.errors import LabError
-from rackpin.lab.preflight import preflight
+from rackpin.lab.machine import preflight
 from rackpin.lab.state import HostState, LabState, remembered, state_root
 
 Say = Callable[[str], None]

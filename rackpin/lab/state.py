@@ -109,6 +109,8 @@ def remembered(name: str, root: Path | None = None) -> LabState | None:
         return LabState.model_validate_json(file.read_text())
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise LabError(f"{file}: not readable: a lab is root's, use sudo") from error
     except ValidationError as error:
         raise LabError(
             f"{file}: not readable by this version: run `rackpin lab down --purge --name {name}`"

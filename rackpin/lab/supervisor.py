@@ -47,21 +47,26 @@ def cgroup_processes(cgroup: Path) -> list[int]:
     return found
 
 
-def divide_own_cgroups() -> list[Path]:
-    """Groups ``host`` for the host beside ``supervisor`` for us, in systemd's hierarchies."""
+def own_cgroups() -> list[Path]:
+    """The groups this process is in, in systemd's hierarchies."""
     mount = Path("/sys/fs/cgroup")
     unified = mount if (mount / "cgroup.controllers").exists() else mount / "unified"
     trees = {"name=systemd": mount / "systemd", "": unified}
-    groups = []
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        own = trees.get(controllers, mount / "none") / path.lstrip("/")
-        if (own / "cgroup.procs").exists():
-            for name in ("supervisor", "host"):
-                (own / name).mkdir(exist_ok=True)
-            (own / "supervisor" / "cgroup.procs").write_text(str(os.getpid()))
-            groups.append(own / "host")
-    return groups
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    groups = [trees[kind] / path.lstrip("/") for _, kind, path in lines if kind in trees]
+    return [group for group in groups if (group / "cgroup.procs").exists()]
+
+
+def divide(groups: list[Path]) -> list[Path]:
+    """Move this process to ``supervisor`` in each group; gives ``host`` beside it.
+
+    So whoever empties the whole group ends us too, and no child can slip out between.
+    """
+    for group in groups:
+        for name in ("supervisor", "host"):
+            (group / name).mkdir(parents=True, exist_ok=True)
+        (group / "supervisor" / "cgroup.procs").write_text(str(os.getpid()))
+    return [group / "host" for group in groups]
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
@@ -78,10 +83,13 @@ class Supervisor:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.spec: dict[str, Any] = json.loads((directory / "run.json").read_text())
-        # none given: systemd put us into a scope of our own, which we divide
-        self.cgroups = [Path(text) for text in self.spec["cgroups"]] or divide_own_cgroups()
+        # none given: systemd put us into a scope of our own
+        self.cgroups = divide([Path(text) for text in self.spec["cgroups"]] or own_cgroups())
         self.stopping_since: float | None = None
         self.kill_now = False
+        signal.signal(signal.SIGTERM, self.on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def log(self, text: str) -> None:
         print(f"{time.strftime('%FT%TZ', time.gmtime())} supervisor: {text}", flush=True)
@@ -93,9 +101,6 @@ class Supervisor:
             self.kill_now = True
 
     def run(self) -> None:
-        signal.signal(signal.SIGTERM, self.on_signal)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.write_state("booting")
         end = "failed"
         try:
@@ -220,8 +225,10 @@ def detach(log: Path) -> None:
 def main() -> None:
     directory = Path(sys.argv[1])
     detach(directory / "console.log")
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # our parent held its signals back
+    supervisor = Supervisor(directory)
     write_atomically(directory / "supervisor.pid", f"{os.getpid()} {start_time(os.getpid())}\n")
-    Supervisor(directory).run()
+    supervisor.run()
 
 
 if __name__ == "__main__":

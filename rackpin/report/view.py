@@ -10,7 +10,7 @@ from rackpin.report.tasks import Task, stopped, tasks_of
 from rackpin.report.verdict import FLEET, KINDS, Kind, Verdict, judge, kind_of
 
 # A check that measured collective bandwidth says so with these metrics, all in GB/s.
-BUSBW, BUSBW_MIN, BUSBW_EXPECTED = "busbw_gbps", "busbw_min_gbps", "busbw_expected_gbps"
+BUSBW, BUSBW_MIN, BUSBW_EXPECTED = "busbw_gb_s", "busbw_min_gb_s", "busbw_expected_gb_s"
 MOST_GAUGES = 24
 
 

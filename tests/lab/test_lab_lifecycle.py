@@ -20,8 +20,8 @@ import yaml
 from rackpin.inventory import ROOT
 from rackpin.lab import LabError, LabState, cgroup, down, lifecycle, load, reboot, reset, ssh, up
 from rackpin.lab.description import LabDescription, parse
+from rackpin.lab.machine import preflight
 from rackpin.lab.network import bridge_name, fabric_bridge_name, short, table_name
-from rackpin.lab.preflight import preflight
 from rackpin.lab.process import read_pid, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]

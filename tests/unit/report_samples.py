@@ -57,7 +57,7 @@ def busbw(node: str, value: float, outcome: str = "pass") -> Finding:
         "collective.all_reduce",
         outcome,
         f"busbw {value} GB/s at 8G over 3 nodes",
-        metrics={"busbw_gbps": value, "busbw_min_gbps": 320.0, "busbw_expected_gbps": 360.0},
+        metrics={"busbw_gb_s": value, "busbw_min_gb_s": 320.0, "busbw_expected_gb_s": 360.0},
         expected="at least 320 GB/s",
         source="skus/h100-sxm.yaml",
     )

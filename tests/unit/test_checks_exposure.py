@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import time
@@ -83,12 +84,10 @@ def test_the_dashboard_may_be_open_only_when_the_inventory_says_so(ctx: Context)
     assert (
         with_line(samples.with_config(ctx, ray=RayConfig(dashboard_host="0.0.0.0")), line).outcome
         == "pass"
-    )  # noqa: E501
+    )
 
 
 def test_another_ssh_port(ctx: Context) -> None:
-    import dataclasses
-
     moved = dataclasses.replace(ctx, extra={"ssh_port": "2222"})
     assert "0.0.0.0:22 by sshd" in found(moved, listeners.CHECK)["listeners"].summary
 
@@ -115,8 +114,9 @@ def test_lines_that_cannot_be_read_are_not_run(ctx: Context, text: str) -> None:
     [
         ("## ps\n", "## ps\n4711 python3\n", "secrets.ps", "python3[4711]"),
         ("## text\n", "## text\n/etc/systemd/system/x.service\n", "secrets.ps", "x.service"),
-        ("two 0", "two 3", "secrets.ps", "journal of vllm@two"),
-        ("two 0", "two ?", "secrets.ps", "could not be searched"),
+        ("two 0 0", "two 0 3", "secrets.ps", "journal of vllm@two"),
+        ("two 0 0", "two 127 0", "secrets.ps", "could not be searched"),
+        ("two 0 0", "two 0", "secrets.ps", "could not be searched"),
         ("600 root:root", "644 root:root", "secrets.files", "mode 644"),
         ("600 root:root", "600 rackpin:rackpin", "secrets.files", "rackpin:rackpin"),
         ("./two.env", "./three.env", "secrets.files", "two.env is missing"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rackpin.checks import batch, clock, disk, hosts, kernel, sysctl, upgrades
+from rackpin.checks import address, batch, clock, disk, hosts, kernel, sysctl, upgrades
 from rackpin.checks.base import Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
@@ -50,7 +50,8 @@ def test_a_live_value_that_differs_fails_and_names_who_set_it(ctx: Context) -> N
         ("/etc/sysctl.d/99-site.conf:kernel.sysrq = 0", Outcome.PASS),
         # The same name in /etc hides the vendor's file.
         (
-            "/etc/sysctl.d/99-x.conf:kernel.sysrq = 0\n/usr/lib/sysctl.d/99-x.conf:vm.swappiness=60",
+            "/etc/sysctl.d/99-x.conf:kernel.sysrq = 0\n"
+            "/usr/lib/sysctl.d/99-x.conf:vm.swappiness=60",
             Outcome.PASS,
         ),
     ],
@@ -146,7 +147,7 @@ def test_huge_pages_of_a_foreign_kernel_are_left_out(ctx: Context) -> None:
         ("## head1\n10.9.0.11", "## head1\n127.0.1.1", "127.0.1.1"),
         ("## self head1\n10.9.0.11", "## self head1\n192.168.7.2", "192.168.7.2"),
         ("## worker1\n10.9.0.12", "## worker1\n10.9.0.99", "worker1 is 10.9.0.99"),
-        ("10.9.0.12       STREAM worker1\n10.9.0.12       DGRAM  \n10.9.0.12       RAW    \n", "", "worker1 is nothing"),
+        ("10.9.0.13", "", "worker2 is nothing"),
         ("## self head1\n", "## self head1\n10.9.0.77 STREAM x\n", "10.9.0.77"),
     ],
 )  # fmt: skip
@@ -159,6 +160,16 @@ def test_another_host_name_warns(ctx: Context) -> None:
     other = replaced(good(ctx)["hosts"], "## self head1", "## self gpu-rack7")
     finding = found(ctx, hosts.CHECK, hosts=other)["hosts.self"]
     assert finding.outcome is Outcome.WARN and "gpu-rack7" in finding.summary
+
+
+def test_another_address_of_the_engine_fails(ctx: Context) -> None:
+    line = "901/environ:VLLM_HOST_IP="
+    other = replaced(good(ctx)["procs"], f"{line}10.9.0.11", f"{line}10.1.0.11")
+    finding = found(ctx, address.CHECK, procs=other)["address.engine"]
+    assert finding.outcome is Outcome.FAIL and "raylet[901] has 10.1.0.11" in finding.summary
+    lines = "\n".join(x for x in other.stdout.splitlines() if "/environ:" not in x)
+    finding = found(ctx, address.CHECK, procs=ok(lines))["address.engine"]
+    assert finding.outcome is Outcome.NOT_RUN
 
 
 # -- clock -----------------------------------------------------------------------------

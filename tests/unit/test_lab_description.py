@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from rackpin.inventory import ROOT
-from rackpin.lab import seed
+from rackpin.lab import machine, seed
 from rackpin.lab.base import base_path
 from rackpin.lab.description import Base, parse, read
 from rackpin.lab.errors import DescriptionError, LabError
+from rackpin.lab.machine import preflight
 from rackpin.lab.network import (
     bridge_name,
     choose_addresses,
@@ -187,3 +188,35 @@ def test_hosts_get_a_resolver_they_can_reach(
     else:
         with pytest.raises(LabError, match="nameservers: "):
             seed.resolv_conf()
+
+
+def test_preflight_names_each_missing_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    have = {"systemd-nspawn", "ip", "unshare"}
+    monkeypatch.setattr(machine, "KEYRING", Path("/nonexistent/keyring.gpg"))
+    monkeypatch.setattr(machine.shutil, "which", lambda c: c if c in have else None)
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
+    assert preflight() == [
+        "missing mmdebstrap: apt-get install mmdebstrap",
+        "missing nft: apt-get install nftables",
+        "missing ssh, ssh-keygen: apt-get install openssh-client",
+        "missing /nonexistent/keyring.gpg: apt-get install debian-archive-keyring",
+        "not root: run it with sudo (it mounts, and makes bridges and hosts)",
+    ]
+
+
+def test_preflight_says_what_to_do_where_nothing_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RACKPIN_LAB_STATE", str(tmp_path))
+    monkeypatch.setattr(machine.shutil, "which", lambda c: c)
+    monkeypatch.setattr(machine, "KEYRING", tmp_path)
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "hierarchies", list)
+    monkeypatch.setattr(machine, "_run", lambda argv: "not permitted")
+    assert [line.split(":")[0] for line in preflight()] == [
+        "no new namespaces (not permitted)"  # the others can't even be asked
+    ]
+    monkeypatch.setattr(machine, "_run", lambda argv: "" if argv[-1] == "true" else "no module")
+    problems = preflight()
+    words = ("overlayfs", "control groups", "no bridges (no module)", "masquerade (no module)")
+    assert [word for word, line in zip(words, problems, strict=True) if word not in line] == []

@@ -29,7 +29,8 @@ def preflight() -> list[str]:
     problems = _commands()
     if os.geteuid() != 0:
         return [*problems, "not root: run it with sudo (it mounts, and makes bridges and hosts)"]
-    return [*problems, *_namespaces(), *_overlay(), *_cgroups(), *_network()]
+    # without namespaces the other questions can't even be asked
+    return problems + (_namespaces() or [*_overlay(), *_cgroups(), *_network()])
 
 
 def _commands() -> list[str]:
