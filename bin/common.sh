@@ -18,12 +18,21 @@ PACKAGES=(
   nft=nftables python3=python3 setsid=util-linux
 )
 
+# Everything that is missing at once, each with what to do.
 require_machine() {
-  [ "$(id -u)" = 0 ] || stop "bin/lab boots real hosts in namespaces: run it as root (sudo $0)."
-  command -v apt-get >/dev/null ||
-    stop "This is not Debian or Ubuntu (no apt-get): install the commands that ${PACKAGES[*]%%=*} name by hand."
-  unshare --mount --pid --fork --net true 2>/dev/null ||
-    stop "No new namespaces here (unshare failed): needs CAP_SYS_ADMIN, so not an ordinary container."
+  local missing=() pair
+  [ "$(id -u)" = 0 ] || missing+=("root: it boots real hosts in namespaces; run it with sudo")
+  command -v apt-get >/dev/null || for pair in "${PACKAGES[@]}"; do
+    command -v "${pair%%=*}" >/dev/null ||
+      missing+=("the command ${pair%%=*}: no apt-get here to install it with, so do it by hand")
+  done
+  if [ "$(id -u)" = 0 ]; then
+    unshare --mount --pid --fork --net true 2>/dev/null ||
+      missing+=("new namespaces: unshare failed; needs CAP_SYS_ADMIN, so no ordinary container")
+    grep -qw overlay /proc/filesystems || modprobe overlay 2>/dev/null ||
+      missing+=("overlayfs: not in this kernel; load or build it")
+  fi
+  [ ${#missing[@]} = 0 ] || stop "This machine can't host the lab. Missing:$(printf '\n  - %s' "${missing[@]}")"
 }
 
 install_packages() {

@@ -67,6 +67,8 @@ class RayConfig(Model):
     wait_head_s: Seconds = 900  # a worker's unit waits this long for the head at boot
     memory_usage_threshold: float = Field(0.95, gt=0, le=1)
     log_max_bytes: int = Field(100 * 1024 * 1024, ge=2**20)
+    # Ray stops spilling objects to disk when the disk under temp_dir is this full.
+    spill_disk_max: float = Field(0.9, gt=0, le=1)
     log_backups: int = Field(5, ge=0)
     stop_timeout_s: Seconds = 60
 

@@ -17,10 +17,11 @@ LISTED = 6  # faults named in a summary; the evidence has all
 AGAIN = "run the verification again; when it stays so, try the command on the node"
 INACTIVE = 75  # our own scripts' status: the unit to be asked isn't running
 
-# Values that follow a secret's name in logs and unit files, and keys known by their shape.
+# Values that follow a secret's name in logs, arguments and unit files; keys known by their shape.
 _SECRET = re.compile(
     r"(?i)((?:api[_-]?key|token|secret|passw(?:or)?d|authorization)[\"']?"
-    r"\s*[=: ]\s*[\"'\[]*(?:bearer\s+)?)[^\s\"',\]]{4,}"
+    r"\s*[=:]\s*[\"'\[]*(?:bearer\s+)?|--[a-z-]*(?:key|token|secret|password)\s+|bearer\s+)"
+    r"[^\s\"',\]]{4,}"
 )
 _KEY = re.compile(r"\b(?:sk|hf)[-_][A-Za-z0-9_-]{16,}")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rackpin import layout
 from rackpin.checks import procinfo, unitinfo
-from rackpin.checks.base import Command, Context, Outputs, Question
+from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question
 from rackpin.checks.procinfo import Proc
 from rackpin.checks.versions import env_dir
 from rackpin.findings import Finding
@@ -17,7 +17,8 @@ class Running:
     title = "Running processes use the environment of the lock"
 
     def commands(self, ctx: Context) -> Sequence[Command]:
-        return [procinfo.COMMAND] if unitinfo.expected_units(ctx) else []
+        show = unitinfo.show_command(ctx)
+        return [] if show is None else [procinfo.COMMAND, show]
 
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
         if not unitinfo.expected_units(ctx):
@@ -28,10 +29,14 @@ class Running:
         procs, why = procinfo.read(outputs)
         if procs is None:
             return [question.not_run(why, outputs.get(asked.name))]
-        return [judge_running(ctx, question, procs)]
+        show = unitinfo.show_command(ctx)
+        states = outputs.get(show.name, NO_ANSWER).stdout if show else ""
+        return [judge_running(ctx, question, procs, unitinfo.parse_show(states))]
 
 
-def judge_running(ctx: Context, question: Question, procs: dict[int, Proc]) -> Finding:
+def judge_running(
+    ctx: Context, question: Question, procs: dict[int, Proc], units: dict[str, dict[str, str]]
+) -> Finding:
     """A process of our units that maps files of another environment runs an older lock."""
     want = env_dir(ctx)
     old: list[Proc] = []
@@ -40,7 +45,8 @@ def judge_running(ctx: Context, question: Question, procs: dict[int, Proc]) -> F
     for unit in unitinfo.expected_units(ctx):
         mine = procinfo.of_unit(procs, unit.unit)
         users = [proc for proc in mine if proc.envs]
-        if not mine:
+        active = units.get(unit.unit, {}).get("ActiveState") == "active"
+        if not mine or (not users and not active):  # the gates before a start use no library
             idle.append(unit.short)
         elif not users:
             faults.append(f"no process of {unit.short} uses an environment of rackpin")
@@ -51,16 +57,16 @@ def judge_running(ctx: Context, question: Question, procs: dict[int, Proc]) -> F
         names = sorted(
             {env.removeprefix(f"{layout.ENV_DIR}/") for proc in old for env in proc.envs}
         )
-        units = ", ".join(sorted({proc.unit for proc in old}))
+        whose = ", ".join(sorted({proc.unit for proc in old}))
         faults.insert(
             0,
-            f"restart pending, roll needed: {len(old)} processes of {units} use "
+            f"restart pending, roll needed: {len(old)} processes of {whose} use "
             f"{', '.join(names)}, the lock is {ctx.lock.env_name}",
         )
-        remedies.insert(0, f"restart {units} in a wave; a deploy never restarts what serves")
+        remedies.insert(0, f"restart {whose} in a wave; a deploy never restarts what serves")
     if idle and not faults:
         return question.not_run(
-            f"{', '.join(idle)} has no process",
+            f"{', '.join(idle)} is not running",
             remedy="see the finding of the unit; verify again when it runs",
         )
     shown = "\n".join(

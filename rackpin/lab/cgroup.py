@@ -76,10 +76,9 @@ def kill(machine: str, deadline_s: float = 15.0) -> None:
 def remove(machine: str) -> None:
     """Remove a host's empty groups, and ours above them when no other host has one."""
     for group in _groups(machine):
-        below = sorted((p for p in group.rglob("*") if p.is_dir()), reverse=True)
-        for path in [*below, group]:
+        for path, _, _ in os.walk(group, topdown=False):
             with contextlib.suppress(OSError):  # systemd may have been faster
-                path.rmdir()
+                Path(path).rmdir()
     for tree in hierarchies():
         with contextlib.suppress(OSError):  # another host's group is in it
             (tree / TOP).rmdir()

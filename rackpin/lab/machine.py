@@ -52,7 +52,8 @@ def _run(argv: list[str]) -> str:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return "" if done.returncode == 0 else done.stderr.strip() or f"exit {done.returncode}"
+    said = done.stderr.strip().splitlines()
+    return "" if done.returncode == 0 else (said or [f"exit {done.returncode}"])[0]
 
 
 def _namespaces() -> list[str]:

@@ -40,10 +40,9 @@ def start_time(pid: int) -> int | None:
 def cgroup_processes(cgroup: Path) -> list[int]:
     """Every process in a cgroup and below it."""
     found: list[int] = []
-    for path in [cgroup, *cgroup.rglob("*")] if cgroup.is_dir() else []:
-        with contextlib.suppress(OSError):  # a group may vanish while we look
-            if path.name == "cgroup.procs":
-                found += [int(line) for line in path.read_text().split()]
+    for path, _, _ in os.walk(cgroup):  # unlike rglob it bears with groups that vanish
+        with contextlib.suppress(OSError):
+            found += [int(pid) for pid in Path(path, "cgroup.procs").read_text().split()]
     return found
 
 

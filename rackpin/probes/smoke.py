@@ -142,6 +142,12 @@ class Engine:
         return facts
 
 
+def say(error: Exception, request_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {request_s} s"
+    return f"{type(error).__name__}: {error}"
+
+
 def late(signum: int, frame: Any) -> None:
     raise Late
 
@@ -174,7 +180,7 @@ def main() -> None:
     except Late:
         facts["error"] = {"step": step, "text": f"no whole answer within {params['total_s']} s"}
     except (OSError, http.client.HTTPException) as error:
-        facts["error"] = {"step": step, "text": f"{type(error).__name__}: {error}"}
+        facts["error"] = {"step": step, "text": say(error, params["request_s"])}
     finally:
         signal.alarm(0)
     text = json.dumps(facts)

@@ -102,6 +102,7 @@ def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(ray.reconnect_timeout_s),
         "RAY_ROTATION_MAX_BYTES": str(ray.log_max_bytes),
         "RAY_ROTATION_BACKUP_COUNT": str(ray.log_backups),
+        "RAY_local_fs_capacity_threshold": f"{ray.spill_disk_max:g}",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",  # a start must not depend on a hub (F121)

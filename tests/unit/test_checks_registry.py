@@ -169,7 +169,7 @@ def test_a_node_without_engines_is_asked_nothing_of_ray(target: Target) -> None:
         ("--api-key s3cr3t-value --port 8000", "s3cr3t-value"),
         ("Authorization: Bearer s3cr3t-value", "s3cr3t-value"),
         ("password = hunter22", "hunter22"),
-        ("token sk-0123456789abcdef0123", "sk-0123456789abcdef0123"),
+        ("curl -H 'authorization: bearer s3cr3t-value'", "s3cr3t-value"),
         ("key sk-0123456789abcdef0123 in log", "sk-0123456789abcdef0123"),
     ],
 )
@@ -177,4 +177,8 @@ def test_evidence_shows_no_secret(target: Target, text: str, secret: str) -> Non
     question = Question(samples.context(target), "x", Command("x", text))
     finding = question.answer(Outcome.FAIL, text, output=Output(rc=1, stdout=text, stderr=text))
     assert secret not in finding.model_dump_json()
-    assert "max_tokens 16, tokenizer mode auto" in mask("max_tokens 16, tokenizer mode auto")
+
+
+def test_words_that_only_sound_secret_stay() -> None:
+    text = "first token after 0.152 s, max_tokens 16, tokenizer mode auto, a key is in the journal"
+    assert mask(text) == text
