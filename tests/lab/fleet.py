@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class FleetLab:
 
     def command(self, deploy: str, *options: str) -> list[str]:
         return [
-            "pyinfra",
+            str(Path(sys.executable).with_name("pyinfra")),
             "-y",
             "inventories/lab.py",
             f"deploys/{deploy}.py",

@@ -1,0 +1,111 @@
+"""What the run log says of nodes that failed, vanished, were left out or are ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rackpin.findings import Finding, Outcome
+from rackpin.inventory import Fleet
+from rackpin.runlog import RunLog, stage_of
+from rackpin.stack.lock import Lock
+
+
+class Inventory(dict[str, Any]):
+    def get_host(self, name: str) -> Any:
+        return self[name]
+
+
+@pytest.fixture
+def run(fleet: Fleet, lock: Lock, tmp_path: Path) -> RunLog:
+    connector = SimpleNamespace(executions=2, misses=0)
+    hosts = {n: SimpleNamespace(name=n, connector=connector) for n in fleet.nodes}
+    state = SimpleNamespace(inventory=Inventory(hosts), limit_hosts=None, cwd=str(tmp_path))
+    return RunLog(state, fleet, lock)
+
+
+def finding(node: str, outcome: Outcome, required: bool = True) -> Finding:
+    return Finding(node=node, check="x.y", outcome=outcome, summary="said", required=required)
+
+
+def everyone_passes(run: RunLog) -> None:
+    run.findings = {n: [finding(n, Outcome.PASS)] for n in run.fleet.nodes}
+    run.verified = True
+
+
+def states(run: RunLog) -> dict[str, str]:
+    return {n: run.node_result(n).state for n in run.fleet.nodes}
+
+
+def test_ready_only_when_all_were_verified(run: RunLog) -> None:
+    everyone_passes(run)
+    assert run.finish().ready
+    assert set(states(run).values()) == {"ready"}
+
+
+def test_a_run_that_was_not_verified_is_never_ready(run: RunLog) -> None:
+    everyone_passes(run)
+    run.verified = False
+    assert not run.finish().ready
+
+
+def test_unreachable_is_named_with_its_stage(run: RunLog) -> None:
+    everyone_passes(run)
+    del run.findings["worker1"]
+    run.host_connect_error(run.state, SimpleNamespace(name="worker1"), OSError("no route"))
+    report = run.finish()
+    assert not report.ready
+    node = next(n for n in report.nodes if n.name == "worker1")
+    assert (node.state, node.stage, node.reason) == ("unreachable", "connect", "no route")
+    found = next(f for f in report.findings if f.node == "worker1")
+    assert found.outcome is Outcome.FAIL and "--limit worker1" in found.remedy
+
+
+def test_one_that_died_midway_is_named_with_its_stage(run: RunLog) -> None:
+    everyone_passes(run)
+    del run.findings["worker2"]
+    log = run.nodes["worker2"]
+    log.stage, log.failed, log.error = "python", True, "operation failed: python: environment"
+    report = run.finish()
+    assert not report.ready
+    found = next(f for f in report.findings if f.node == "worker2")
+    assert found.check == "stage.python" and "python: environment" in found.summary
+
+
+@pytest.mark.parametrize(
+    "outcome, required, state",
+    [
+        (Outcome.FAIL, False, "not_ready"),
+        (Outcome.NOT_RUN, True, "not_ready"),
+        (Outcome.NOT_RUN, False, "ready"),
+        (Outcome.WARN, True, "ready"),
+    ],
+)
+def test_findings_decide(run: RunLog, outcome: Outcome, required: bool, state: str) -> None:
+    everyone_passes(run)
+    run.findings["head1"].append(finding("head1", outcome, required))
+    assert run.node_result("head1").state == state
+    assert run.finish().ready is (state == "ready")
+
+
+def test_nodes_left_out_by_limit_are_said_but_not_judged(run: RunLog) -> None:
+    everyone_passes(run)
+    del run.findings["gate1"]
+    run.state.limit_hosts = [h for n, h in run.state.inventory.items() if n != "gate1"]
+    assert run.node_result("gate1").state == "skipped"
+    assert run.finish().ready
+
+
+def test_a_node_without_any_finding_is_not_ready(run: RunLog) -> None:
+    everyone_passes(run)
+    run.findings["head1"] = []
+    assert run.node_result("head1").state == "not_ready"
+
+
+def test_stage_of() -> None:
+    assert stage_of("ray: unit") == "ray"
+    assert stage_of("deploys/ray.py | ray: file /etc/x") == "ray"
+    assert stage_of("something else") == "other"
