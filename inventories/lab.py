@@ -19,7 +19,13 @@ def _hosts(group):
     return [
         (
             f"@fleet/{host.name}",
-            {"ssh_hostname": host.address, "address": host.address, "sku": host.sku, **host.data},
+            {
+                "ssh_hostname": host.address,
+                # a second NIC is the fabric: the nodes speak to each other there
+                "address": host.fabric_address or host.address,
+                "sku": host.sku,
+                **host.data,
+            },
         )
         for host in _lab.hosts
         if group in host.groups

@@ -28,6 +28,15 @@ APT = (
     "-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 )
 
+# dpkg itself never waits for its lock, and the apt of a killed run may still be at work.
+REPAIR = (
+    f"end=$(($(date +%s) + {deadlines.APT_LOCK_S})); "
+    "until said=$(env DEBIAN_FRONTEND=noninteractive "
+    "dpkg --force-confdef --force-confold --configure -a 2>&1); do "
+    'case "$said" in *lock*) [ $(date +%s) -lt $end ] && sleep 2 && continue;; esac; '
+    'echo "$said" >&2; exit 1; done'
+)
+
 
 def refuse(message: str) -> StringCommand:
     """A command that fails with this message: it stops one host, an exception would stop all."""
@@ -128,11 +137,7 @@ def packages(names: tuple[str, ...], broken: bool) -> Iterator[Any]:
     installed = host.get_fact(Packages, names=names)
     missing = [name for name in names if name not in installed]
     if broken:
-        yield StringCommand(
-            "env DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold --configure -a"
-            f" && {APT} -y -f install",
-            _timeout=deadlines.APT_S,
-        )
+        yield StringCommand(f"{REPAIR} && {APT} -y -f install", _timeout=deadlines.APT_S)
     if not missing:
         host.noop(f"{len(names)} packages are installed")
         return

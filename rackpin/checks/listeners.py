@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rackpin import layout
-from rackpin.checks import procinfo
-from rackpin.checks.base import (
-    NO_ANSWER,
-    Command,
-    Context,
-    Outputs,
-    Question,
-    one_line,
-    unseen,
-)
-from rackpin.checks.procinfo import Proc
+from rackpin.checks import sockets
+from rackpin.checks.base import Command, Context, Outputs, Question
+from rackpin.checks.sockets import Listener
 from rackpin.findings import Finding
 
-SOCKETS = Command("listeners", "ss -H -ltnp")
 EXPECTED = "from outside: ssh, Ray's fixed and worker ports, the engines' ports, extra_listeners"
 RAY = (layout.RAY_HEAD_UNIT, layout.RAY_WORKER_UNIT)
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A listening TCP socket; ``pids`` is empty when the kernel itself or a hidden one owns it."""
-
-    address: str
-    port: int
-    pids: tuple[int, ...] = ()
-    program: str = ""
-
-    @property
-    def loopback(self) -> bool:
-        try:
-            ip = ipaddress.ip_address(self.address)
-        except ValueError:
-            return False  # "*": every address
-        mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-        return (mapped or ip).is_loopback
-
-    def __str__(self) -> str:
-        owner = f"{self.program}[{self.pids[0]}]" if self.pids else "no process (the kernel's own)"
-        return f"{self.address}:{self.port} by {owner}"
 
 
 @dataclass(frozen=True)
@@ -57,9 +23,9 @@ class Rule:
     units: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
-    def admits(self, units: set[str], program: str) -> bool:
+    def admits(self, units: frozenset[str], program: str) -> bool:
         if self.units:
-            return bool(units & set(self.units))
+            return bool(units & {*self.units})
         return not self.programs or program in self.programs
 
 
@@ -68,43 +34,15 @@ class Listeners:
     title = "Ports that are open to other hosts"
 
     def commands(self, ctx: Context) -> Sequence[Command]:
-        return [SOCKETS, procinfo.COMMAND]
+        return [sockets.COMMAND]
 
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
-        output = outputs.get(SOCKETS.name, NO_ANSWER)
         source = "inventory: ray.ports, instances, extra_listeners; failures F116 (CVE-2023-48022)"
-        question = Question(ctx, self.id, SOCKETS, EXPECTED, source)
-        procs, unread = procinfo.read(outputs)
-        why = unseen(SOCKETS, output)
-        if why is None and not output.ok:
-            why = f"ss failed with exit status {output.rc}: {one_line(output.stderr)}"
-        listeners, odd = parse(output.stdout)
-        if why is None and odd:
-            why = f"a line of ss is not readable: {one_line(odd[0], 120)}"
-        if why is None and not any(listener.pids for listener in listeners):
-            why = "ss shows no listener with its process, not even sshd's: not run as root?"
-        if why is not None or procs is None:
-            return [question.not_run(why or unread, output)]
-        return [judge_listeners(ctx, question, listeners, procs)]
-
-
-def parse(text: str) -> tuple[list[Listener], list[str]]:
-    """Listeners from ``ss -H -ltnp``, and lines that are none."""
-    found, odd = [], []
-    for line in text.splitlines():
-        words = line.split()
-        if not words:
-            continue
-        local = re.fullmatch(r"(.+):(\d+)", words[3]) if len(words) >= 5 else None
-        if words[0] != "LISTEN" or local is None:
-            odd.append(line)
-            continue
-        address = local[1].strip("[]").partition("%")[0].strip("[]")
-        owners = re.findall(r'\("([^"]*)",pid=(\d+),', line)
-        pids = tuple(dict.fromkeys(int(pid) for _, pid in owners))
-        program = owners[0][0] if owners else ""
-        found.append(Listener(address, int(local[2]), pids, program))
-    return found, odd
+        question = Question(ctx, self.id, sockets.COMMAND, EXPECTED, source)
+        found, why = sockets.read(outputs)
+        if found is None:
+            return [question.not_run(why, outputs.get(sockets.COMMAND.name))]
+        return [judge_listeners(ctx, question, found)]
 
 
 def rules(ctx: Context) -> dict[int, Rule]:
@@ -121,7 +59,7 @@ def rules(ctx: Context) -> dict[int, Rule]:
             found[getattr(ports, name)] = Rule(f"Ray's {name}", RAY)
         if node.is_head:
             found[ports.gcs] = Rule("Ray's gcs", RAY)
-            if not _is_loopback(config.ray.dashboard_host):
+            if not sockets.is_loopback(config.ray.dashboard_host):
                 found[ports.dashboard] = Rule("Ray's dashboard", RAY)
     for instance in ctx.fleet.instances_on(node):
         unit = layout.vllm_unit(instance.name)
@@ -142,9 +80,7 @@ def rule_for(ctx: Context, known: Mapping[int, Rule], port: int) -> Rule | None:
     return None
 
 
-def judge_listeners(
-    ctx: Context, question: Question, listeners: Sequence[Listener], procs: dict[int, Proc]
-) -> Finding:
+def judge_listeners(ctx: Context, question: Question, found: Sequence[Listener]) -> Finding:
     """``listeners``: strangers fail; what our own units opened besides is only counted.
 
     Engines and Ray open further ports of the kernel's choice (gloo, NCCL, message queues):
@@ -153,10 +89,10 @@ def judge_listeners(
     known = rules(ctx)
     dashboard = ctx.fleet.config.ray.ports.dashboard
     faults, notes, dynamic, right = [], [], 0, 0
-    for listener in listeners:
+    for listener in found:
         if listener.loopback:
             continue
-        units = {procs[pid].unit for pid in listener.pids if pid in procs}
+        units = listener.units
         rule = rule_for(ctx, known, listener.port)
         if rule is not None and rule.admits(units, listener.program):
             right += 1
@@ -178,10 +114,6 @@ def judge_listeners(
         "extra_listeners",
         metrics={"known_count": right, "dynamic_count": dynamic},
     )
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or Listener(host, 0).loopback
 
 
 CHECK = Listeners()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rackpin import layout
 from rackpin.checks.base import NO_ANSWER, Command, Outputs, unseen
 
-_UNIT = r"/(ray-head|ray-worker|vllm@[^/:]+)\.service(/|$)"
+UNIT_PATTERN = r"/(ray-head|ray-worker|vllm@[^/:]+)\.service(/|$)"
 # One program per question over all processes, not one per process: Ray keeps hundreds.
 # Command lines are not read: what is shown in a report must not hold a key.
 COMMAND = Command(
@@ -16,9 +16,9 @@ COMMAND = Command(
     f"""\
 cd /proc || exit 71
 echo '## self'; cat self/cgroup || exit 71
-p=$(grep -sE '{_UNIT}' [0-9]*/cgroup | cut -d/ -f1 | sort -un)
+p=$(grep -sE '{UNIT_PATTERN}' [0-9]*/cgroup | cut -d/ -f1 | sort -un)
 f() {{ for i in $p; do printf '%s/%s ' "$i" "$1"; done; }}
-echo '## cgroup'; [ -z "$p" ] || grep -sHE '{_UNIT}' $(f cgroup)
+echo '## cgroup'; [ -z "$p" ] || grep -sHE '{UNIT_PATTERN}' $(f cgroup)
 echo '## comm'; [ -z "$p" ] || grep -sH '' $(f comm)
 echo '## exe'; [ -z "$p" ] || find $(f exe) -maxdepth 0 -printf '%p:%l\\n' 2>/dev/null
 echo '## limits'; [ -z "$p" ] || grep -sHE '^Max (locked memory|open files) ' $(f limits)
@@ -68,7 +68,7 @@ def parse(text: str) -> dict[int, Proc]:
         pid, value = int(match[1]), match[2]
         proc = procs.setdefault(pid, Proc(pid))
         if section == "cgroup":
-            unit = re.search(_UNIT, value)
+            unit = re.search(UNIT_PATTERN, value)
             proc.unit = f"{unit[1]}.service" if unit else proc.unit
         elif section == "comm":
             proc.comm = value

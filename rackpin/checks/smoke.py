@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rackpin import layout
-from rackpin.checks import listeners, probe, procinfo
+from rackpin.checks import probe, sockets
 from rackpin.checks.base import (
     INACTIVE,
     NO_ANSWER,
@@ -58,7 +58,7 @@ class Smoke:
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         mine = [command(ctx, instance) for instance in ctx.fleet.instances_on(ctx.node)]
-        return [*mine, listeners.SOCKETS, procinfo.COMMAND] if mine else []
+        return [*mine, sockets.COMMAND] if mine else []
 
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
         return [
@@ -124,17 +124,16 @@ def judge_generation(
 
 def judge_port(instance: Instance, outputs: Outputs) -> tuple[str, str]:
     """Fault, or why it couldn't be seen: the port is held by a process of the engine's unit."""
-    sockets = outputs.get(listeners.SOCKETS.name, NO_ANSWER)
-    procs, why = procinfo.read(outputs)
-    if not sockets.ok or procs is None:
-        return "", f"whose port it is was not seen: {why or 'ss gave no answer'}"
-    found = [s for s in listeners.parse(sockets.stdout)[0] if s.port == instance.port]
+    listening, why = sockets.read(outputs)
+    if listening is None:
+        return "", f"whose port it is was not seen: {why}"
+    found = [listener for listener in listening if listener.port == instance.port]
     wanted = layout.vllm_unit(instance.name)
     if not found:
         return f"nobody listens on port {instance.port}", ""
-    for socket in found:
-        if not any(procs[pid].unit == wanted for pid in socket.pids if pid in procs):
-            return f"{socket} holds the port, not {wanted}", ""
+    for listener in found:
+        if wanted not in listener.units:
+            return f"{listener} holds the port, not {wanted}", ""
     return "", ""
 
 
@@ -178,8 +177,6 @@ def _answer_faults(label: str, answer: dict[str, Any]) -> list[str]:
             faults.append(f"stream: {one_line(str(answer['error']), 150)}")
         if not answer.get("done"):
             faults.append("stream: ended without [DONE]")
-        if isinstance(answer.get("chunks"), int) and answer["chunks"] < 2:
-            faults.append("stream: came in one piece")
     return faults
 
 

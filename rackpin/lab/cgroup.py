@@ -12,7 +12,7 @@ import signal
 from pathlib import Path
 
 from rackpin.lab.errors import LabError
-from rackpin.lab.process import wait_until
+from rackpin.lab.process import run, wait_until
 from rackpin.lab.supervisor import cgroup_processes
 
 MOUNT = Path("/sys/fs/cgroup")
@@ -70,6 +70,9 @@ def kill(machine: str, deadline_s: float = 15.0) -> None:
 
     if not wait_until(gone, deadline_s, 0.05):
         raise LabError(f"processes of {machine} don't end: {processes(machine)}")
+    if under_systemd():
+        # it notices the empty scope a little later, and refuses a second one of that name
+        run(["systemctl", "stop", scope(machine)], deadline_s=30, check=False)
     remove(machine)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -81,14 +80,8 @@ def boot(host: HostState, bridge: str, fabric: Sequence[str]) -> None:
     prefix = cgroup.scope_command(host.machine) if cgroup.under_systemd() else []
     pidfile = host.directory / "supervisor.pid"
     with signals_held():  # an interrupt now would lose sight of what was just started
-        subprocess.run(
-            [*prefix, sys.executable, "-I", supervisor.__file__, str(host.directory)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=SPAWN_S,
-            check=True,
-        )
+        argv = [*prefix, sys.executable, "-I", supervisor.__file__, str(host.directory)]
+        run(argv, deadline_s=SPAWN_S)
         started = wait_until(lambda: read_pid(pidfile) is not None, SPAWN_S, 0.02)
     if not started:
         raise LabError(f"{host.name}: no supervisor started, see {host.directory}/console.log")

@@ -39,6 +39,17 @@ def ok(stdout: str, rc: int = 0) -> Output:
     return Output(rc=rc, stdout=stdout, seconds=0.02)
 
 
+UNITS = {812: "ray-head", 845: "ray-head", 901: "ray-head", 1377: "vllm@two", 1440: "vllm@two"}
+
+
+def listening(first: str, second: str | None = None) -> Output:
+    """The answer of the command ``listeners`` from what ``ss -H -ltnp`` printed twice."""
+    cgroups = "".join(f"{p}/cgroup:0::/system.slice/{u}.service\n" for p, u in UNITS.items())
+    other = "301/cgroup:0::/system.slice/ssh.service\n4242/cgroup:0::/user.slice/x.scope\n"
+    second = first if second is None else second
+    return ok(f"## first\n{first}\n## cgroup\n{cgroups}{other}## second\n{second}\n## end\n")
+
+
 def ray_facts(ctx: Context) -> dict[str, Any]:
     nodes = ctx.fleet.ray_nodes
     return {
@@ -119,7 +130,7 @@ def good(ctx: Context) -> dict[str, Output]:
         batch.CLOCK: ok("1000.0 1010.0 1000.4 1009.7"),
         "disk": ok(text(ctx, "disk.txt")),
         "guard": ok(text(ctx, "guard.txt")),
-        "listeners": ok(text(ctx, "ss.head1.txt")),
+        "listeners": listening(text(ctx, "ss.head1.txt")),
         "secrets": ok(text(ctx, "secrets.txt")),
         ray_cluster.NAME: ok(probe_text(ray_facts(ctx))),
         "smoke.two": ok(probe_text(smoke_facts())),

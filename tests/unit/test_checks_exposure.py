@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rackpin import layout
-from rackpin.checks import listeners, secrets
-from rackpin.checks.base import Context
+from rackpin.checks import listeners, secrets, sockets
+from rackpin.checks.base import Context, sections
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
 from rackpin.inventory import RayConfig
@@ -26,8 +26,8 @@ def ctx(target: Target) -> Context:
 
 
 def with_line(ctx: Context, line: str) -> Finding:
-    text = f"{good(ctx)['listeners'].stdout}LISTEN 0 128 {line}\n"
-    return found(ctx, listeners.CHECK, listeners=ok(text))["listeners"]
+    answer = samples.listening(f"{samples.text(ctx, 'ss.head1.txt')}LISTEN 0 128 {line}\n")
+    return found(ctx, listeners.CHECK, listeners=answer)["listeners"]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,32 @@ def test_another_ssh_port(ctx: Context) -> None:
     ],
 )
 def test_lines_that_cannot_be_read_are_not_run(ctx: Context, text: str) -> None:
-    finding = found(ctx, listeners.CHECK, listeners=ok(text))["listeners"]
+    finding = found(ctx, listeners.CHECK, listeners=samples.listening(text))["listeners"]
     assert finding.outcome is Outcome.NOT_RUN
+
+
+def test_what_comes_and_goes_while_we_look_is_not_judged(ctx: Context) -> None:
+    steady = samples.text(ctx, "ss.head1.txt")
+    passing = 'LISTEN 0 128 0.0.0.0:9999 0.0.0.0:* users:(("ray::Rank",pid=5555,fd=3))\n'
+    for answer in (
+        samples.listening(steady + passing, steady),
+        samples.listening(steady, steady + passing),
+    ):
+        assert found(ctx, listeners.CHECK, listeners=answer)["listeners"].outcome == "pass"
+    stayed = samples.listening(steady + passing)
+    assert found(ctx, listeners.CHECK, listeners=stayed)["listeners"].outcome == "fail"
+
+
+def test_ss_that_fails_the_second_time_is_not_run(ctx: Context) -> None:
+    cut = ok(good(ctx)["listeners"].stdout.replace("## end", ""))
+    assert found(ctx, listeners.CHECK, listeners=cut)["listeners"].outcome == "not_run"
+
+
+def test_the_socket_command_reads_this_machine() -> None:
+    done = subprocess.run(
+        ["sh", "-c", sockets.COMMAND.shell], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert {"first", "cgroup", "second", "end"} <= sections(done.stdout).keys()
 
 
 # -- keys ------------------------------------------------------------------------------

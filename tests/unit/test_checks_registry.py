@@ -77,7 +77,9 @@ def test_one_silent_command_spoils_what_depends_on_it(target: Target, silence: s
         assert not is_ready(judge(ctx, outputs)), f"ready without {name}"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(stdout=st.text(max_size=300), rc=st.sampled_from([0, 0, 0, 1, 75]))
 def test_judges_survive_any_text(target: Target, stdout: str, rc: int) -> None:
     ctx = samples.context(target)
@@ -87,7 +89,9 @@ def test_judges_survive_any_text(target: Target, stdout: str, rc: int) -> None:
     assert not is_ready(findings)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_judges_survive_damaged_answers(target: Target, data: st.DataObject) -> None:
     """Real answers with a part cut out or overwritten, as a broken tool would give them."""

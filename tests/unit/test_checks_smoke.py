@@ -216,7 +216,7 @@ def test_an_answer_from_somebody_elses_port_is_none(ctx: Context) -> None:
 
 
 def test_a_port_whose_owner_was_not_seen_is_not_run(ctx: Context) -> None:
-    finding = found(ctx, smoke.CHECK, procs=Output(rc=124))["smoke.two"]
+    finding = found(ctx, smoke.CHECK, listeners=Output(rc=124))["smoke.two"]
     assert finding.outcome is Outcome.NOT_RUN and "whose port" in finding.summary
 
 

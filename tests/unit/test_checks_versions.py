@@ -53,6 +53,15 @@ def test_no_process_is_not_run(ctx: Context) -> None:
     assert found(ctx, running.CHECK, procs=ok(gone))["versions.running"].outcome == "not_run"
 
 
+def test_a_gate_before_the_start_is_no_process_of_the_engine(ctx: Context) -> None:
+    """While a unit waits in ExecStartPre, its processes use no library of the environment."""
+    lines = good(ctx)["procs"].stdout.splitlines()
+    gate = ok("\n".join(x for x in lines if not x.startswith(("1377/maps", "1440/maps"))))
+    starting = ok(good(ctx)["units.show"].stdout.replace("ActiveState=active", "ActiveState=x"))
+    finding = found(ctx, running.CHECK, procs=gate, units_show=starting)["versions.running"]
+    assert finding.outcome is Outcome.NOT_RUN and "vllm@two" in finding.summary
+
+
 def dists(ctx: Context, **changes: str | None) -> Output:
     have: dict[str, str | None] = {**ctx.lock.dists, **changes}
     have = {name: version for name, version in have.items() if version is not None}

@@ -1,4 +1,4 @@
-"""Operation bodies against a stub host: what they would send, and that a second run sends nothing."""
+"""Operation bodies against a stub host: what they would send; a second run sends nothing."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ def survey() -> NodeSurvey:
 
 def problems(fleet: Fleet, lock: Lock, survey: NodeSurvey, node: str = "head1") -> list[Problem]:
     when = (1800000000.0, 1800000001.0)
-    return check_node(
-        fleet, fleet.nodes[node], lock, survey, environment_exists=False, clock=when
-    )
+    return check_node(fleet, fleet.nodes[node], lock, survey, environment_exists=False, clock=when)
 
 
 def keys(found: list[Problem]) -> list[str]:
