@@ -63,7 +63,7 @@ class RayConfig(Model):
     dashboard_host: str = "127.0.0.1"  # CVE-2023-48022: the job API has no authentication
     object_store_bytes: int | None = Field(None, ge=75 * 2**20)  # None: Ray's own 30 % of memory
     num_cpus: int | None = Field(None, ge=1)
-    reconnect_timeout_s: Seconds = 30  # a raylet without its head gives up after this and rejoins
+    reconnect_timeout_s: Seconds = 20  # a raylet without its head gives up after this and rejoins
     wait_head_s: Seconds = 900  # a worker's unit waits this long for the head at boot
     memory_usage_threshold: float = Field(0.95, gt=0, le=1)
     log_max_bytes: int = Field(100 * 1024 * 1024, ge=2**20)

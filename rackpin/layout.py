@@ -13,6 +13,7 @@ INSTANCE_DIR = f"{ETC}/vllm"  # NAME.json (what to run) and NAME.env (0600, secr
 LIB = "/usr/local/lib/rackpin"  # gates and readiness probes that units call
 STATE = "/var/lib/rackpin"
 PENDING = f"{STATE}/pending"  # what changed files still ask for; survives a killed run
+XDG_CONFIG = f"{STATE}/home/.config"  # of the user that runs Ray and the engines
 BACKUPS = f"{STATE}/backup"  # an operator's own file, kept before rackpin owns its path
 
 RAY_HEAD_UNIT = "ray-head.service"

@@ -5,8 +5,8 @@
 
 Writes config.json, generation_config.json, tokenizer.json, tokenizer_config.json and
 model.safetensors (1.4 MB, bfloat16), with the same bytes on every machine: only the standard
-library is used and no weight depends on a maths library. Its text means nothing, but it is
-always printable ASCII, one character a token, and it never ends by itself.
+library is used and no weight depends on a maths library. Its text means nothing; at temperature
+0 it is printable ASCII, one character a token, and never ends by itself.
 """
 
 from __future__ import annotations

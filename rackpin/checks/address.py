@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rackpin.checks import procinfo, unitinfo
-from rackpin.checks.base import Command, Context, Outputs, Question
+from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question
 from rackpin.findings import Finding
 
 
@@ -20,10 +20,12 @@ class Address:
         if not unitinfo.expected_units(ctx):
             return []
         expected = f"VLLM_HOST_IP={ctx.node.address} in every process that shows one"
-        question = Question(ctx, self.id, procinfo.COMMAND, expected, "inventory: address")
+        asked = procinfo.COMMAND
+        output = outputs.get(asked.name, NO_ANSWER)
+        question = Question(ctx, self.id, asked, output, expected, "inventory: address")
         procs, why = procinfo.read(outputs)
         if procs is None:
-            return [question.not_run(why, outputs.get(procinfo.COMMAND.name))]
+            return [question.not_run(why)]
         # Engines write their titles over their environment: raylet and the first process show it.
         shown = [proc for proc in procs.values() if proc.host_ip is not None]
         if not shown:

@@ -93,11 +93,12 @@ Runner = Callable[[Sequence[Command]], dict[str, Output]]
 
 @dataclass(frozen=True)
 class Question:
-    """The fixed part of a finding: who is asked what, and what the answer should be."""
+    """The fixed part of a finding: who was asked what, what came, and what should have come."""
 
     ctx: Context
     check: str
     asked: Command | None = None
+    output: Output | None = None
     expected: str = ""
     source: str = ""
 
@@ -106,14 +107,14 @@ class Question:
         outcome: Outcome,
         summary: str,
         *,
-        output: Output | None = None,
         shown: str | None = None,
         remedy: str = "",
         metrics: Mapping[str, float] | None = None,
         required: bool = True,
     ) -> Finding:
         """Evidence is ``shown``, or what the command printed; both are cut and masked."""
-        text = shown if shown is not None else _said(output)
+        text = shown if shown is not None else _said(self.output)
+        asked, output = self.asked, self.output
         return Finding(
             node=self.ctx.node.name,
             check=self.check,
@@ -121,7 +122,7 @@ class Question:
             summary=mask(one_line(summary, 800)),
             expected=self.expected,
             evidence=Evidence(
-                command=mask(one_line(self.asked.shell, 300)) if self.asked else "",
+                command=mask(one_line(asked.shell, 300)) if asked else "",
                 output=mask(cut(text)),
                 seconds=output.seconds if output and output.rc is not None else None,
             ),
@@ -137,7 +138,6 @@ class Question:
         faults: Sequence[str],
         worries: Sequence[str] = (),
         *,
-        output: Output | None = None,
         shown: str | None = None,
         remedy: str = "",
         metrics: Mapping[str, float] | None = None,
@@ -148,18 +148,12 @@ class Question:
         if len(listed) > LISTED:
             summary += f"; {len(listed) - LISTED} more"
         outcome = Outcome.FAIL if faults else Outcome.WARN if worries else Outcome.PASS
-        return self.answer(
-            outcome, summary or good, output=output, shown=shown, remedy=remedy, metrics=metrics
-        )
+        return self.answer(outcome, summary or good, shown=shown, remedy=remedy, metrics=metrics)
 
-    def not_run(
-        self, why: str, output: Output | None = None, *, remedy: str = AGAIN, required: bool = True
-    ) -> Finding:
+    def not_run(self, why: str, *, remedy: str = AGAIN, required: bool = True) -> Finding:
         """The question couldn't be asked or its answer couldn't be read. Never a pass."""
         summary = f"not checked: {why}"
-        return self.answer(
-            Outcome.NOT_RUN, summary, output=output, remedy=remedy, required=required
-        )
+        return self.answer(Outcome.NOT_RUN, summary, remedy=remedy, required=required)
 
 
 def unseen(asked: Command, output: Output) -> str | None:

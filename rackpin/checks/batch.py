@@ -21,7 +21,7 @@ KEPT_STDOUT = 256 * 1024  # bytes of one command's output; the rest is left on t
 KEPT_STDERR = 16 * 1024
 FILE_BLOCKS = 65536  # of 512 bytes: a command gone wild must not fill the node's /run
 KILL_AFTER_S = 5
-BUDGET_S = 55  # a node that hangs costs a minute; commands that got no turn are not_run
+BUDGET_S = 50  # a node that hangs costs a minute; commands that got no turn are not_run
 CLOCK = "batch.clock"  # pseudo output: "SENT RECEIVED START END", seconds since 1970
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]*")

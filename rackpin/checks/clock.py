@@ -54,12 +54,12 @@ def judge_offset(ctx: Context, output: Output, sync: str) -> Finding:
     fail, warn = config.max_clock_offset_s, config.max_offset_warn_s
     expected = f"offset under {fail:g} s, better under {warn:g} s"
     source = "inventory: max_clock_offset_s, max_offset_warn_s"
-    question = Question(ctx, "clock", _ASKED, expected, source)
+    question = Question(ctx, "clock", _ASKED, output, expected, source)
     try:
         low, high = bounds(output.stdout)
     except ValueError as error:
         why = f"no usable time stamps ({error})" if output.stdout else "no time stamps came back"
-        return question.not_run(why, output)
+        return question.not_run(why)
     least = max(low, -high, 0.0)
     middle, slack = (low + high) / 2, (high - low) / 2
     shown = f"offset {middle:+.3f} s ± {slack:.3f} s, NTPSynchronized={sync}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rackpin.checks import ray_cluster
-from rackpin.checks.base import Command, Context, Outputs, Question, one_line
+from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, one_line
 from rackpin.findings import Finding
 
 
@@ -24,7 +24,8 @@ class Collective:
         count, floor = len(ctx.fleet.ray_nodes), ctx.fleet.config.collective_min_gb_s
         expected = f"right sums on {count} ranks" + (f", busbw ≥ {floor:g} GB/s" if floor else "")
         asked, source = ray_cluster.command(ctx), "inventory: collective_min_gb_s"
-        question = Question(ctx, self.id, asked, expected, source)
+        output = outputs.get(asked.name, NO_ANSWER)
+        question = Question(ctx, self.id, asked, output, expected, source)
         if count < 2:
             why = "one Ray node alone has nothing to exchange"
             remedy = "nothing to do; it is asked once there is a second node"

@@ -48,13 +48,13 @@ class Disk:
 
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
         asked, output = command(ctx), outputs.get("disk", NO_ANSWER)
-        question = Question(ctx, self.id, asked, EXPECTED, "failures F115")
+        question = Question(ctx, self.id, asked, output, EXPECTED, "failures F115")
         why = unseen(asked, output)
         blocks, inodes = parse(output.stdout)
         if why is None and ("## end" not in output.stdout or not blocks):
             why = "df gave no whole answer"
         if why is not None:
-            return [question.not_run(why, output)]
+            return [question.not_run(why)]
         faults: list[str] = []
         worries: list[str] = []
         where: list[str] = []
@@ -73,9 +73,7 @@ class Disk:
                 f"{layout.ENV_DIR}, Ray's logs in {ctx.fleet.config.ray.temp_dir}"
             )
         metrics = {"least_free_percent": round(least, 1)}
-        return [
-            question.verdict(good, faults, worries, output=output, remedy=remedy, metrics=metrics)
-        ]
+        return [question.verdict(good, faults, worries, remedy=remedy, metrics=metrics)]
 
 
 def parse(text: str) -> tuple[list[Space], list[Space]]:

@@ -29,7 +29,7 @@ class Hosts:
 
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
         asked, output = command(ctx), outputs.get("hosts", NO_ANSWER)
-        question = Question(ctx, self.id, asked, EXPECTED, "inventory: address")
+        question = Question(ctx, self.id, asked, output, EXPECTED, "inventory: address")
         why = unseen(asked, output)
         own, names, whole = parse(output.stdout)
         if why is None and "getent: not found" in output.stderr:
@@ -37,13 +37,13 @@ class Hosts:
         if why is None and not whole:
             why = "the answer is not whole"
         if why is not None or own is None:
-            return [question.not_run(why or "the host says no name of its own", output)]
+            return [question.not_run(why or "the host says no name of its own")]
         faults, worries = judge_names(ctx, own, names)
         good = f"{own[0]} is {ctx.node.address}, {len(ctx.fleet.nodes) - 1} other names are right"
         remedy = (
             "run the deploy: it owns these lines of /etc/hosts, and drops 127.0.1.1 for the name"
         )
-        return [question.verdict(good, faults, worries, output=output, remedy=remedy)]
+        return [question.verdict(good, faults, worries, remedy=remedy)]
 
 
 def parse(text: str) -> tuple[tuple[str, list[str]] | None, dict[str, list[str]], bool]:

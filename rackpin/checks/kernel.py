@@ -31,16 +31,16 @@ class Kernel:
 
 def judge_swap(ctx: Context, output: Output) -> Finding:
     """``swap.off``: /proc/swaps has its heading and nothing else."""
-    question = Question(ctx, "swap.off", SWAPS, "no swap in use", "failures F152")
+    question = Question(ctx, "swap.off", SWAPS, output, "no swap in use", "failures F152")
     why = unseen(SWAPS, output)
     lines = output.stdout.splitlines()
     if why is None and (not output.ok or not lines or not lines[0].startswith("Filename")):
         why = "this is not the text of /proc/swaps"
     if why is not None:
-        return question.not_run(why, output)
+        return question.not_run(why)
     areas = [f"swap on {line.split()[0]}" for line in lines[1:] if line.split()]
     remedy = "swapoff -a, and take it out of /etc/fstab; the deploy masks swap.target"
-    return question.verdict("no swap", areas, output=output, remedy=remedy)
+    return question.verdict("no swap", areas, remedy=remedy)
 
 
 def parse_thp(text: str) -> dict[str, str]:
@@ -52,7 +52,7 @@ def parse_thp(text: str) -> dict[str, str]:
 def judge_thp(ctx: Context, output: Output) -> Finding:
     """``thp``: khugepaged stalls show as latency spikes, so only on request."""
     expected = f"enabled and defrag: {THP_WISH}"
-    question = Question(ctx, "thp", THP, expected, "templates/etc/tmpfiles.d")
+    question = Question(ctx, "thp", THP, output, expected, "templates/etc/tmpfiles.d")
     skipped = SKIP_WORD in ctx.fleet.config.sysctl_skip
     why = unseen(THP, output)
     chosen = parse_thp(output.stdout)
@@ -64,13 +64,13 @@ def judge_thp(ctx: Context, output: Output) -> Finding:
     if why is not None:
         remedy = f"set it on the host's own kernel if it matters; to leave it out: {SKIP_WORD}"
         remedy += " in sysctl_skip"
-        return question.not_run(why, output, remedy=remedy, required=not skipped)
+        return question.not_run(why, remedy=remedy, required=not skipped)
     # "always" gives the stalls; anything else that isn't asked for only gives speed away.
     faults = ["enabled is always"] if chosen["enabled"] == "always" else []
     worries = [f"{name} is {word}" for name, word in chosen.items() if word != THP_WISH]
     worries = [worry for worry in worries if worry not in faults]
     remedy = "systemd-tmpfiles --create, or run the deploy; then find what sets it at boot"
-    return question.verdict(text, faults, worries, output=output, remedy=remedy)
+    return question.verdict(text, faults, worries, remedy=remedy)
 
 
 CHECK = Kernel()

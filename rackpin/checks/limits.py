@@ -44,10 +44,11 @@ def judge_processes(ctx: Context, unit: unitinfo.Expected, outputs: Outputs) -> 
     limits = wanted(ctx.fleet.config.limits)
     expected = ", ".join(f"{name} ≥ {amount(enough)}" for name, (_, enough) in limits.items())
     asked = procinfo.COMMAND
-    question = Question(ctx, f"limits.{unit.short}", asked, expected, _SOURCE)
+    output = outputs.get(asked.name, NO_ANSWER)
+    question = Question(ctx, f"limits.{unit.short}", asked, output, expected, _SOURCE)
     procs, why = procinfo.read(outputs)
     if procs is None:
-        return question.not_run(why, outputs.get(asked.name))
+        return question.not_run(why)
     mine = procinfo.of_unit(procs, unit.unit)
     if not mine:
         remedy = f"see units.{unit.short}; verify again when it runs"
@@ -87,17 +88,17 @@ def judge_tasks(ctx: Context, unit: unitinfo.Expected, outputs: Outputs) -> Find
     output = outputs.get(asked.name, NO_ANSWER)
     ask = _number(ctx.fleet.config.limits.tasks_max)
     question = Question(
-        ctx, f"limits.{unit.short}.tasks", asked, f"TasksMax ≥ {amount(ask)}", _SOURCE
+        ctx, f"limits.{unit.short}.tasks", asked, output, f"TasksMax ≥ {amount(ask)}", _SOURCE
     )
     if why := unseen(asked, output):
-        return question.not_run(why, output)
+        return question.not_run(why)
     text = unitinfo.parse_show(output.stdout).get(unit.unit, {}).get("TasksMax", "")
     if text in ("infinity", unitinfo.UINT64_MAX):
         value = INFINITY
     elif text.isdigit():
         value = float(text)
     else:
-        return question.not_run(f"systemctl gives no TasksMax for {unit.unit}", output)
+        return question.not_run(f"systemctl gives no TasksMax for {unit.unit}")
     faults = [f"TasksMax {amount(value)}"] if value < ask else []
     return question.verdict(
         f"TasksMax {amount(value)}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rackpin import layout
 from rackpin.checks import sockets
-from rackpin.checks.base import Command, Context, Outputs, Question
+from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question
 from rackpin.checks.sockets import Listener
 from rackpin.findings import Finding
 
@@ -38,10 +38,12 @@ class Listeners:
 
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
         source = "inventory: ray.ports, instances, extra_listeners; failures F116 (CVE-2023-48022)"
-        question = Question(ctx, self.id, sockets.COMMAND, EXPECTED, source)
+        asked = sockets.COMMAND
+        output = outputs.get(asked.name, NO_ANSWER)
+        question = Question(ctx, self.id, asked, output, EXPECTED, source)
         found, why = sockets.read(outputs)
         if found is None:
-            return [question.not_run(why, outputs.get(sockets.COMMAND.name))]
+            return [question.not_run(why)]
         return [judge_listeners(ctx, question, found)]
 
 

@@ -59,9 +59,10 @@ class RayCluster:
             return []
         nodes = ctx.fleet.ray_nodes
         expected = ", ".join(f"{n.name} {n.address} GPU {ctx.fleet.ray_gpus(n)}" for n in nodes)
-        members = Question(ctx, "ray.cluster", command(ctx), expected, _SOURCE)
+        asked, output = command(ctx), outputs.get(NAME, NO_ANSWER)
+        members = Question(ctx, "ray.cluster", asked, output, expected, _SOURCE)
         expected = f"a bundle on each of {len(nodes)} nodes within {PLACE_S} s, equal versions"
-        placement = Question(ctx, "ray.placement", command(ctx), expected, _SOURCE)
+        placement = Question(ctx, "ray.placement", asked, output, expected, _SOURCE)
         answer = read(members, outputs)
         if isinstance(answer, Finding):
             return [answer, answer.model_copy(update={"check": "ray.placement"})]
@@ -75,7 +76,7 @@ def read(question: Question, outputs: Outputs) -> dict[str, Any] | Finding:
     why = unseen(asked, output)
     if output.timed_out:
         fault = f"the cluster gave {why}: a node or the GCS hangs"
-        return question.verdict("", [fault], output=output, remedy=remedy)
+        return question.verdict("", [fault], remedy=remedy)
     if output.rc == INACTIVE:
         why = f"{layout.RAY_HEAD_UNIT} is not running"
     if why is None:
@@ -84,12 +85,12 @@ def read(question: Question, outputs: Outputs) -> dict[str, Any] | Finding:
         except ValueError as error:
             why = f"{error} (exit status {output.rc}): {one_line(output.stderr, 200)}"
     if why is not None:
-        return question.not_run(why, output, remedy=remedy)
+        return question.not_run(why, remedy=remedy)
     if "failed" in facts:
         fault = f"the head can't work with its own cluster: {facts['failed']}"
-        return question.verdict("", [fault], output=output, remedy=remedy)
+        return question.verdict("", [fault], remedy=remedy)
     if not _wellformed(facts):
-        return question.not_run("the probe's answer lacks the list of nodes", output)
+        return question.not_run("the probe's answer lacks the list of nodes")
     return facts
 
 

@@ -25,10 +25,11 @@ class Running:
             return []
         expected = f"every Ray and engine process has its files from {env_dir(ctx)}"
         asked, source = procinfo.COMMAND, f"lock {ctx.lock.stack}"
-        question = Question(ctx, self.id, asked, expected, source)
+        output = outputs.get(asked.name, NO_ANSWER)
+        question = Question(ctx, self.id, asked, output, expected, source)
         procs, why = procinfo.read(outputs)
         if procs is None:
-            return [question.not_run(why, outputs.get(asked.name))]
+            return [question.not_run(why)]
         show = unitinfo.show_command(ctx)
         states = outputs.get(show.name, NO_ANSWER).stdout if show else ""
         return [judge_running(ctx, question, procs, unitinfo.parse_show(states))]

@@ -80,7 +80,7 @@ def unread(output: Output) -> str | None:
 def judge_leaks(ctx: Context, output: Output) -> Finding:
     """``secrets.ps``: the keys of the env files, searched in process list, units and journal."""
     expected = "no key in a command line, a unit file or the journal"
-    question = Question(ctx, "secrets.ps", COMMAND, expected, "failures F117")
+    question = Question(ctx, "secrets.ps", COMMAND, output, expected, "failures F117")
     why = unread(output)
     parts = sections(output.stdout)
     if why is None:
@@ -89,7 +89,7 @@ def judge_leaks(ctx: Context, output: Output) -> Finding:
             why = f"{count or 'no'} keys of 8 or more characters found, {wanted} engines need one"
     if why is not None:
         remedy = f"look at {layout.INSTANCE_DIR}/*.env on the node; run the deploy"
-        return question.not_run(why, output, remedy=remedy)
+        return question.not_run(why, remedy=remedy)
     faults = []
     for pid, _, name in (line.partition(" ") for line in parts["ps"].splitlines()):
         faults.append(f"a key is in the command line of {name or 'a process'}[{pid}]")
@@ -112,9 +112,9 @@ def judge_leaks(ctx: Context, output: Output) -> Finding:
 def judge_files(ctx: Context, output: Output) -> Finding:
     """``secrets.files``: one env file for each engine here, root's, mode 0600."""
     expected = f"{layout.INSTANCE_DIR}/NAME.env: mode 600, root:root"
-    question = Question(ctx, "secrets.files", COMMAND, expected, "failures F117")
+    question = Question(ctx, "secrets.files", COMMAND, output, expected, "failures F117")
     if (why := unread(output)) is not None:
-        return question.not_run(why, output)
+        return question.not_run(why)
     text = sections(output.stdout)["files"]
     matches = (re.fullmatch(r"([0-7]+) (\S+) (?:\./)?(.+)\.env", x) for x in text.splitlines())
     found = {m[3]: (m[1], m[2]) for m in matches if m}

@@ -71,10 +71,10 @@ class Smoke:
 def judge_instance(ctx: Context, instance: Instance, outputs: Outputs) -> list[Finding]:
     """``smoke.NAME`` (everything about the generation) and ``smoke.NAME.auth``."""
     asked = command(ctx, instance)
-    generation = Question(ctx, asked.name, asked, EXPECTED, "failures F127, F128")
-    wish = "401 without the key and with a wrong one"
-    auth = Question(ctx, f"{asked.name}.auth", asked, wish, "failures F117")
     output = outputs.get(asked.name, NO_ANSWER)
+    generation = Question(ctx, asked.name, asked, output, EXPECTED, "failures F127, F128")
+    wish = "401 without the key and with a wrong one"
+    auth = Question(ctx, f"{asked.name}.auth", asked, output, wish, "failures F117")
     why = unseen(asked, output)
     facts: dict[str, Any] = {}
     if output.timed_out:  # the unit is active and its engine is mute: that is an answer
@@ -89,7 +89,7 @@ def judge_instance(ctx: Context, instance: Instance, outputs: Outputs) -> list[F
             why = f"{error} (exit status {output.rc}): {one_line(output.stderr, 200)}"
     if why is not None:
         remedy = f"see units.vllm@{instance.name}; verify again when it is active"
-        return [question.not_run(why, output, remedy=remedy) for question in (generation, auth)]
+        return [question.not_run(why, remedy=remedy) for question in (generation, auth)]
     return [
         judge_generation(generation, instance, facts, outputs),
         judge_auth(auth, instance, facts),
@@ -208,10 +208,17 @@ def judge_auth(question: Question, instance: Instance, facts: dict[str, Any]) ->
     elif not {"models", "completion", "wrong_key"} <= answers.keys():
         why = "the engine didn't come that far"
         return question.not_run(why, remedy=f"see smoke.{instance.name}")
-    for name, status in answers.items():
-        if status not in (401, 403):
-            faults.append(f"{name.replace('_', ' ')}: status {status} without the right key")
-    return question.verdict("key enforced", faults, shown=str(answers), remedy=remedy)
+    for name in ("models", "completion", "wrong_key"):
+        if name in answers and answers[name] not in (401, 403):
+            text = f"{name.replace('_', ' ')}: status {answers[name]} without the right key"
+            faults.append(text)
+    others = answers.get("open")
+    worries = []
+    if isinstance(others, list) and others:
+        worries.append(f"/v1 wants the key, but without it also answer: {', '.join(others)}")
+        if not faults:
+            remedy = "let only the gateway reach this port; it must pass /v1 and nothing else"
+    return question.verdict("key enforced", faults, worries, shown=str(answers), remedy=remedy)
 
 
 def metrics(facts: dict[str, Any]) -> dict[str, float]:

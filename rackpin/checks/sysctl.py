@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from rackpin.checks.base import (
@@ -14,7 +15,7 @@ from rackpin.checks.base import (
     sections,
     unseen,
 )
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Outcome
 from rackpin.stages.base import sysctl_settings
 
 OWNED = "/etc/sysctl.d/90-rackpin.conf"
@@ -60,7 +61,7 @@ class Sysctl:
         asked, output = command(ctx), outputs.get("sysctl", NO_ANSWER)
         wish, skip = settings(ctx)
         source = "rackpin/data/sysctl.yaml; inventory: sysctl"
-        question = Question(ctx, self.id, asked, f"{len(wish)} settings as wished", source)
+        question = Question(ctx, self.id, asked, output, f"{len(wish)} settings as wished", source)
         parts = sections(output.stdout)
         why = unseen(asked, output)
         if why is None and not {"live", "owned", "files", "end"} <= parts.keys():
@@ -68,10 +69,12 @@ class Sysctl:
         if why is None and not parse_lines(parts["live"]):
             why = "nothing in /proc/sys could be read"
         if why is not None:
-            return [question.not_run(why, output)]
+            return [question.not_run(why)]
         live = parse_lines(parts["live"])
         found = [judge_live(question, wish, live, parts["owned"], parts["files"])]
-        return found + ([judge_skipped(ctx, asked, live, skip)] if skip else [])
+        return found + (
+            [judge_skipped(replace(question, check="sysctl.skipped"), live, skip)] if skip else []
+        )
 
 
 def normal(key: str, value: str) -> str:
@@ -150,14 +153,18 @@ def judge_live(
     return question.verdict(good, faults, worries, shown="\n".join(shown), remedy=remedy)
 
 
-def judge_skipped(
-    ctx: Context, asked: Command, live: Mapping[str, str], skip: Mapping[str, str]
-) -> Finding:
+def judge_skipped(question: Question, live: Mapping[str, str], skip: Mapping[str, str]) -> Finding:
     """``sysctl.skipped``: what this fleet said it can't set, with what it has."""
-    expected = "\n".join(f"{k} = {v} (has {live.get(k, 'nothing')})" for k, v in skip.items())
-    question = Question(ctx, "sysctl.skipped", asked, expected, "inventory: sysctl_skip")
-    return question.not_run(
-        f"sysctl_skip of the inventory leaves out {', '.join(skip)}",
+    lines = [f"{k} = {live.get(k, 'not readable')}, wished {v}" for k, v in skip.items()]
+    differ = sum(live.get(key) != value for key, value in skip.items())
+    question = replace(
+        question, expected="every setting as wished", source="inventory: sysctl_skip"
+    )
+    return question.answer(
+        Outcome.NOT_RUN,
+        f"not checked: sysctl_skip of the inventory leaves out {len(skip)} settings, "
+        f"{differ} of them differ",
+        shown="\n".join(lines),
         remedy="set these on the host's own kernel if they matter, and take them off sysctl_skip",
         required=False,
     )

@@ -79,14 +79,15 @@ def judge_unit(ctx: Context, expected: Expected, outputs: Outputs) -> Finding:
         ctx,
         f"units.{expected.short}",
         asked,
+        output,
         f"active, enabled, its file in {_PLACE}, no foreign drop-in, no reload pending",
         "design: rackpin owns whole unit files",
     )
     if why := unseen(asked, output):
-        return question.not_run(why, output)
+        return question.not_run(why)
     unit = unitinfo.parse_show(output.stdout).get(expected.unit)
     if unit is None or not {"ActiveState", "LoadState"} <= unit.keys():
-        return question.not_run(f"systemctl says nothing of {expected.unit}", output)
+        return question.not_run(f"systemctl says nothing of {expected.unit}")
     shown = "\n".join(f"{key}={value}" for key, value in unit.items())
     if unit["LoadState"] == "not-found":
         return question.verdict(
@@ -163,7 +164,9 @@ def foreign_drop_ins(unit: dict[str, str], contents: str) -> list[tuple[str, str
 
 def judge_failed(ctx: Context, output: Output) -> Finding:
     """``units.others``: units outside of the stack that failed; a hint, no more."""
-    question = Question(ctx, "units.others", FAILED, "no failed unit besides ours", "systemd")
+    question = Question(
+        ctx, "units.others", FAILED, output, "no failed unit besides ours", "systemd"
+    )
     why = unseen(FAILED, output)
     if why is None and not output.ok:
         why = f"systemctl failed with exit status {output.rc}: {one_line(output.stderr)}"
@@ -174,13 +177,12 @@ def judge_failed(ctx: Context, output: Output) -> Finding:
     if why is None and odd:
         why = f"a line that is no unit: {one_line(odd[0], 120)}"
     if why is not None:
-        return question.not_run(why, output)
+        return question.not_run(why)
     ours = {expected.unit for expected in unitinfo.expected_units(ctx)}
     return question.verdict(
         "no other unit failed",
         [],
         [f"{name} failed" for name in names if name not in ours],
-        output=output,
         remedy="systemctl status UNIT; systemctl reset-failed UNIT once it is understood",
     )
 

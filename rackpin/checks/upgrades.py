@@ -53,6 +53,7 @@ class Upgrades:
             ctx,
             "guard.upgrades",
             COMMAND,
+            output,
             "apt-config dump lists every guarded name",
             "rackpin/data/guarded-packages.yaml; failures F001",
         )
@@ -60,6 +61,7 @@ class Upgrades:
             ctx,
             "guard.needrestart",
             COMMAND,
+            output,
             "$nrconf{restart} = 'l' (list only)",
             "failures F024-F026: a prompt nobody sees, a restart nobody asked for",
         )
@@ -69,7 +71,7 @@ class Upgrades:
         if why is None and not (output.ok and whole):
             why = "dpkg and apt gave no whole answer"
         if why is not None:
-            return [question.not_run(why, output) for question in (upgrades, needrestart)]
+            return [question.not_run(why) for question in (upgrades, needrestart)]
         states = [line.split() for line in parts["packages"].splitlines()]
         installed = {words[1] for words in states if len(words) == 2 and words[0] == "ii"}
         return [

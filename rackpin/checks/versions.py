@@ -54,22 +54,24 @@ def uses_environment(ctx: Context) -> bool:
 def judge_current(ctx: Context, output: Output) -> Finding:
     """``versions.current``: the link leads to this lock's environment, and that is whole."""
     expected = f"{layout.CURRENT} → {env_dir(ctx)}, with .complete in it"
-    question = Question(ctx, "versions.current", CURRENT, expected, f"lock {ctx.lock.stack}")
+    question = Question(
+        ctx, "versions.current", CURRENT, output, expected, f"lock {ctx.lock.stack}"
+    )
     if why := unseen(CURRENT, output):
-        return question.not_run(why, output)
+        return question.not_run(why)
     target, _, state = output.stdout.strip().partition("\n")
     faults = []
     if target == "no link":
         faults.append(f"there is no link {layout.CURRENT}")
     elif not target.startswith("/") or state not in ("complete", "incomplete"):
-        return question.not_run("the answer is not a path and a state", output)
+        return question.not_run("the answer is not a path and a state")
     else:
         if target != env_dir(ctx):
             used = target.rpartition("/")[2]
             faults.append(f"the environment in use is {used}, not {ctx.lock.env_name}")
         if state == "incomplete":
             faults.append(f"{target} was never finished: .complete is missing")
-    return question.verdict(f"in use: {ctx.lock.env_name}", faults, output=output, remedy=REMEDY)
+    return question.verdict(f"in use: {ctx.lock.env_name}", faults, remedy=REMEDY)
 
 
 def parse_installed(text: str) -> tuple[str, dict[str, str]]:
@@ -88,9 +90,9 @@ def judge_installed(ctx: Context, output: Output) -> list[Finding]:
     locked = {str(canonicalize_name(name)): v for name, v in ctx.lock.dists.items()}
     source = f"lock {ctx.lock.stack}"
     wish = f"Python {ctx.lock.python}"
-    python = Question(ctx, "versions.python", INSTALLED, wish, source)
+    python = Question(ctx, "versions.python", INSTALLED, output, wish, source)
     wish = f"exactly the {len(locked)} distributions of the lock"
-    wheels = Question(ctx, "versions.wheels", INSTALLED, wish, source)
+    wheels = Question(ctx, "versions.wheels", INSTALLED, output, wish, source)
     why = unseen(INSTALLED, output)
     if why is None and not output.ok:
         why = f"the stack's Python could not list itself (exit status {output.rc})"
@@ -100,7 +102,7 @@ def judge_installed(ctx: Context, output: Output) -> list[Finding]:
         except ValueError as error:
             why = f"the probe's answer is unreadable: {error}"
     if why is not None:
-        return [question.not_run(why, output, remedy=REMEDY) for question in (python, wheels)]
+        return [question.not_run(why, remedy=REMEDY) for question in (python, wheels)]
     right = re.fullmatch(re.escape(ctx.lock.python) + r"(\.\d+)*", version)
     faults = [] if right else [f"Python {version}"]
     return [

@@ -78,11 +78,13 @@ class Engine:
 
     # -- the questions, each giving its facts ---------------------------------------
     def auth(self) -> dict[str, Any]:
-        """What it says to nobody and to a wrong key, at both kinds of question."""
+        """What it says to nobody and to a wrong key; vLLM guards /v1 only (F117)."""
+        others = ("/invocations", "/tokenize")
         return {
             "models": self.ask("GET", "/v1/models")[0],
             "completion": self.ask("POST", "/v1/completions", self.wish(False))[0],
             "wrong_key": self.ask("GET", "/v1/models", key="wrong-" + "0" * 16)[0],
+            "open": [p for p in others if self.ask("POST", p, self.wish(False))[0] == 200],
         }
 
     def models(self) -> dict[str, Any]:

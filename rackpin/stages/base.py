@@ -100,6 +100,8 @@ def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_memory_usage_threshold": f"{ray.memory_usage_threshold:g}",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(ray.reconnect_timeout_s),
+        # a unit that stops has nothing to wait for: who drains a node does it before
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "RAY_ROTATION_MAX_BYTES": str(ray.log_max_bytes),
         "RAY_ROTATION_BACKUP_COUNT": str(ray.log_backups),
         "RAY_local_fs_capacity_threshold": f"{ray.spill_disk_max:g}",
@@ -110,6 +112,7 @@ def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
         "PYTHONNOUSERSITE": "1",  # a stray `pip install --user` must not shadow the lock (F108)
         "HOME": f"{layout.STATE}/home",
         "XDG_CACHE_HOME": f"{layout.STATE}/home/.cache",
+        "XDG_CONFIG_HOME": layout.XDG_CONFIG,
     }
     if nic:
         # "=" is an exact name: a bare value is a prefix and takes pkey children too (F071)

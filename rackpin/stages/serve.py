@@ -11,6 +11,10 @@ from rackpin.inventory import Instance
 from rackpin.stages import ray
 
 
+# vLLM hands its environment to its Ray workers on other nodes, except these names.
+NOT_CARRIED = '["VLLM_API_KEY", "Owned by rackpin"]\n'
+
+
 def arguments(instance: Instance, address: str) -> list[str]:
     """The engine's command line after the module. No secret is ever here."""
     given = [
@@ -59,6 +63,7 @@ def desired(target: Target) -> Desired:
     if not instances:
         return Desired()
     files = [
+        OwnedFile(f"{layout.XDG_CONFIG}/vllm/ray_non_carry_over_env_vars.json", NOT_CARRIED),
         owned("usr/local/lib/rackpin/vllm-gate.j2", mode="755"),
         owned("usr/local/lib/rackpin/vllm-ready.j2", mode="755"),
     ]

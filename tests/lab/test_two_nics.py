@@ -29,7 +29,7 @@ def test_two_nics(tmp_path: Path) -> None:
     try:
         services.start(lab, print)
         site = FleetLab(lab, tmp_path)
-        site.run("site").ok
+        assert site.run("site").ok.ready
         for host in lab.hosts:
             assert host.fabric_address and host.fabric_address != host.address
             env = site.ask(host.name, "cat /etc/rackpin/node.env")

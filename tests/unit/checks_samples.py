@@ -101,7 +101,7 @@ def smoke_facts(name: str = "two") -> dict[str, Any]:
         "completion": answer,
         "stream": {**answer, "done": True, "chunks": 16, "ttft_s": 0.05, "tokens_per_s": 40.0},
         "repeat": answer,
-        "auth": {"models": 401, "completion": 401, "wrong_key": 401},
+        "auth": {"models": 401, "completion": 401, "wrong_key": 401, "open": []},
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 import time
@@ -123,6 +124,7 @@ def test_ss_that_fails_the_second_time_is_not_run(ctx: Context) -> None:
     assert found(ctx, listeners.CHECK, listeners=cut)["listeners"].outcome == "not_run"
 
 
+@pytest.mark.skipif(shutil.which("ss") is None, reason="iproute2 is not installed")
 def test_the_socket_command_reads_this_machine() -> None:
     done = subprocess.run(
         ["sh", "-c", sockets.COMMAND.shell], capture_output=True, text=True, timeout=30, check=False

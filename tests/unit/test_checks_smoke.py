@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,84 +19,12 @@ from rackpin.findings import Finding, Outcome
 from rackpin.probes.smoke import read_key
 from tests.unit import checks_samples as samples
 from tests.unit.checks_samples import found, good, ok, probe_text, replaced
-
-KEY = "unit-test-key-0123456789"
+from tests.unit.fake_engine import KEY, Engine
 
 
 @pytest.fixture
 def ctx(target: Target) -> Context:
     return samples.context(target)
-
-
-class Engine(BaseHTTPRequestHandler):
-    """Answers like vLLM's server; ``fault`` names the way in which it doesn't."""
-
-    fault = ""
-    asked = 0
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
-
-    def reply(self, status: int, body: Any) -> None:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def allowed(self) -> bool:
-        if self.headers.get("Authorization") == f"Bearer {KEY}" or self.fault == "open":
-            return True
-        self.reply(401, {"error": "Unauthorized"})
-        return False
-
-    def do_GET(self) -> None:
-        if self.fault == "static":
-            self.reply(200, b"<html>Directory listing</html>")
-        elif self.allowed():
-            name = "other" if self.fault == "other-model" else "two"
-            self.reply(200, {"data": [{"id": name}]})
-
-    def do_POST(self) -> None:
-        wish = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.fault == "static":
-            self.reply(501, b"Unsupported method")
-        elif self.allowed():
-            type(self).asked += 1
-            self.stream(wish) if wish.get("stream") else self.complete(wish)
-
-    def complete(self, wish: dict[str, Any]) -> None:
-        if self.fault == "hangs":
-            threading.Event().wait(20)
-        if self.fault == "dead":
-            self.reply(500, {"error": "EngineDeadError"})
-            return
-        if self.fault == "cut":
-            self.send_response(200)
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b'{"choices": [')
-            return
-        text = {"empty": "", "wanders": f"answer {self.asked}"}.get(self.fault, "w " * 16)
-        if self.fault == "rounds" and self.asked == 3:
-            text = "w " * 15 + "v "
-        tokens = 3 if self.fault == "short" else wish["max_tokens"]
-        choice = {"text": text, "finish_reason": "length"}
-        self.reply(200, {"choices": [choice], "usage": {"completion_tokens": tokens}})
-
-    def stream(self, wish: dict[str, Any]) -> None:
-        self.send_response(200)
-        self.end_headers()
-        word = "x " if self.fault == "other-stream" else "w "
-        for _ in range(16):
-            event = {"choices": [{"text": word}]}
-            self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
-            self.wfile.flush()
-            threading.Event().wait(0.002)
-            if self.fault == "stream-breaks":
-                return
-        usage = {"choices": [], "usage": {"completion_tokens": 16}}
-        self.wfile.write(f"data: {json.dumps(usage)}\n\ndata: [DONE]\n\n".encode())
 
 
 @pytest.fixture
@@ -175,6 +101,16 @@ def test_an_engine_that_answers_to_anybody_fails(ctx: Context, env_file: Path, s
     assert findings["smoke.two"].outcome is Outcome.PASS
     assert findings["smoke.two.auth"].outcome is Outcome.FAIL
     assert "wrong key: status 200" in findings["smoke.two.auth"].summary
+
+
+@pytest.mark.parametrize("server", ["side-door"], indirect=True)
+def test_a_route_beside_v1_that_needs_no_key_warns(
+    ctx: Context, env_file: Path, server: int
+) -> None:
+    finding = found(ctx, smoke.CHECK, smoke_two=ask(env_file, server))["smoke.two.auth"]
+    assert finding.outcome is Outcome.WARN
+    assert "without it also answer: /invocations" in finding.summary
+    assert "gateway" in finding.remedy
 
 
 def test_nobody_there(ctx: Context, env_file: Path) -> None:

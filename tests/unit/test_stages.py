@@ -43,7 +43,7 @@ def test_ray_unit_takes_addresses_from_the_inventory(target: Target) -> None:
     assert "--node-ip-address=10.9.0.12 " in unit
     assert "--address=10.9.0.11:6379 " in unit
     assert "--head" not in unit.replace("--head 10.9.0.11:6379", "")
-    assert "KillMode=control-group" in unit and "KillMode=process" not in unit
+    assert "KillMode=mixed" in unit and "KillMode=process" not in unit
 
 
 def test_ray_gets_no_card_that_a_local_engine_holds(target: Target) -> None:
