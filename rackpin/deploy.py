@@ -19,8 +19,9 @@ from pyinfra.context import ctx_host
 from rackpin import layout, runlog
 from rackpin.desired import Desired, Target
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
+from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
-from rackpin.preflight import Problem, check_node
+from rackpin.preflight import check_node
 from rackpin.stack import wheelhouse
 from rackpin.stages import STAGES
 from rackpin.stages.python import complete_mark
@@ -39,13 +40,10 @@ TRIGGERS = {
 class PreflightError(PyinfraError):
     """Something on some node is wrong, and nothing was changed anywhere."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], nodes: list[str]) -> None:
         self.problems = problems
-        lines = "\n".join(str(problem) for problem in problems)
-        super().__init__(
-            f"{len(problems)} problem(s) found, nothing was changed:\n{lines}\n"
-            "(a node can be left out with --exclude NODE)"
-        )
+        text = render(problems, "the fleet as it was found", nodes)
+        super().__init__(f"{text}\n\n  (a node can be left out with --exclude NODE)")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
 def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
     """Survey all connected hosts in parallel; raise :class:`PreflightError` with all problems."""
     problems = [
-        Problem("fleet", "wheelhouse", str(text), f"run: rackpin wheelhouse build {run.lock.stack}")
+        Problem(FLEET, "wheelhouse", str(text), f"run: rackpin wheelhouse build {run.lock.stack}")
         for text in wheelhouse.verify(run.lock)
     ]
     hosts = sorted(run.state.inventory.get_active_hosts(), key=lambda h: h.name)
@@ -117,7 +115,7 @@ def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
     for job in gevent.joinall([gevent.spawn(look, h) for h in hosts], raise_error=True):
         problems += job.value
     if problems and (refuse or len(surveys) < len(hosts)):
-        raise PreflightError(problems)
+        raise PreflightError(problems, list(run.fleet.nodes))
     return surveys
 
 
@@ -155,6 +153,4 @@ def apply_files(stage: str, wish: Desired) -> None:
         owned_file(name=f"{stage}: file {file.path}", file=file, stage=wish)
     for trigger, command in TRIGGERS.items():
         if trigger in wish.triggers:
-            after_change(
-                name=f"{stage}: {trigger}", trigger=trigger, command=command, stage=wish
-            )
+            after_change(name=f"{stage}: {trigger}", trigger=trigger, command=command, stage=wish)

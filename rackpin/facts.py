@@ -240,7 +240,7 @@ def parse_survey(lines: list[str]) -> NodeSurvey:
 
 
 def _listener(line: str) -> tuple[str, int, str, str]:
-    """``LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=1,fd=3)) | 0::/system.slice/ssh.service``
+    """A line of ``ss -H -ltnp``, " | ", and the lines of its process's ``/proc/PID/cgroup``.
 
     The cgroup is the systemd hierarchy's, on v1, hybrid and v2 alike.
     """

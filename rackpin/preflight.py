@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rackpin import layout
 from rackpin.facts import NodeSurvey
 from rackpin.inventory import Fleet, Node
+from rackpin.inventory_problems import Problem
 from rackpin.stack.lock import Lock, StackError
 
 ARCHITECTURE = "x86_64"  # every shipped lock is for this one
-
-
-@dataclass(frozen=True)
-class Problem:
-    node: str
-    key: str  # what in the inventory, lock or node it is about
-    message: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.node}: {self.key}: {self.message}\n    -> {self.remedy}"
 
 
 def own_units(fleet: Fleet, node: Node) -> dict[int, str]:

@@ -34,7 +34,9 @@ from rackpin.findings import (
 )
 from rackpin.inventory import Fleet, Node
 from rackpin.inventory_check import fleet_from_pyinfra
+from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.stack.lock import Lock, load_stack
+from rackpin.stack.pins import StackError
 
 CONNECT = "connect"
 
@@ -204,6 +206,17 @@ def stopped_finding(node: Node, result: NodeResult) -> Finding:
     )
 
 
+def locked(fleet: Fleet) -> Lock:
+    """The lock of the fleet's stack; what is wrong with it is told as the inventory's problem."""
+    try:
+        return load_stack(fleet.config.stack).lock
+    except StackError as error:
+        remedy = "nothing was changed; make the lock fit, then run again"
+        raise InventoryError(
+            [Problem(FLEET, "stack", str(error), remedy)], "the stack of the inventory"
+        ) from None
+
+
 _runs: dict[int, RunLog] = {}
 
 
@@ -212,7 +225,7 @@ def begin(state: Any) -> RunLog:
     run = _runs.get(id(state))
     if run is None:
         fleet = fleet_from_pyinfra(state.inventory)
-        run = RunLog(state, fleet, load_stack(fleet.config.stack).lock)
+        run = RunLog(state, fleet, locked(fleet))
         _runs[id(state)] = run
         state.add_callback_handler(run)
         atexit.register(close, run)

@@ -10,7 +10,6 @@ from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
 from rackpin.inventory import Instance
 from rackpin.stages import ray
 
-
 # vLLM hands its environment to its Ray workers on other nodes, except these names.
 NOT_CARRIED = '["VLLM_API_KEY", "Owned by rackpin"]\n'
 

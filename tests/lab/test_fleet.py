@@ -120,7 +120,7 @@ def test_an_engine_that_crashes_at_start_ends_failed(fleet_lab: FleetLab) -> Non
         assert int(fleet_lab.show("worker2", unit, "NRestarts")) <= 4
         run = fleet_lab.run("verify")
         assert run.code == 1
-        found = run.finding("worker2", f"units.{unit}.service")
+        found = run.finding("worker2", f"units.{unit}")
         assert found.outcome is Outcome.FAIL
         assert "safetensors" in found.evidence.output.lower() or "weights" in found.evidence.output
         assert found.remedy
