@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rackpin.lab import lifecycle, services, ssh, state
+from rackpin.lab import lifecycle, registry, services, ssh, state
 from rackpin.lab.base import purge_bases
 from rackpin.lab.description import read
 from rackpin.lab.errors import LabError
@@ -90,11 +90,15 @@ def up(file: Path, name: str | None) -> None:
 @_which_lab
 @click.option("--purge", is_flag=True, help="Delete the hosts' disks and keys too.")
 @click.option("--purge-base", is_flag=True, help="Delete base images that no lab needs.")
+@click.option("--match", metavar="GLOB", help="All running labs named so, wherever their state is.")
 @_shown_errors
-def down(file: Path, name: str | None, purge: bool, purge_base: bool) -> None:
+def down(file: Path, name: str | None, purge: bool, purge_base: bool, match: str | None) -> None:
     """Stop the hosts; leaves no process, mount, link or rule. Disks stay without --purge."""
-    services.stop(state.state_root() / _name(file, name))
-    lifecycle.down(_name(file, name), purge, say=_say)
+    for one, directory in registry.running(match) if match else [(_name(file, name), None)]:
+        if directory is not None:
+            os.environ["RACKPIN_LAB_STATE"] = str(directory.parent)
+        services.stop(state.state_root() / one)
+        lifecycle.down(one, purge, say=_say)
     if purge_base:
         for path in purge_bases():
             _say(f"deleted {path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,14 @@ def locked() -> Iterator[None]:
 
 def _entries() -> dict[str, dict[str, Any]]:
     return {file.stem: json.loads(file.read_text()) for file in RUN.glob("*.json")}
+
+
+def running(match: str) -> list[tuple[str, Path]]:
+    """Names and directories of the running labs whose name matches a glob."""
+    with locked():
+        entries = _entries()
+    names = sorted(name for name in entries if fnmatch(name, match))
+    return [(name, Path(entries[name]["directory"])) for name in names]
 
 
 def claim(
