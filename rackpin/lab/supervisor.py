@@ -46,6 +46,14 @@ def cgroup_processes(cgroup: Path) -> list[int]:
     return found
 
 
+def unplug(links: list[str]) -> None:
+    """Delete a host's links; unsent data in a dead host's sockets keeps them for minutes."""
+    for link in links:
+        with contextlib.suppress(OSError):  # gone with its host, as it should be
+            socket.if_nametoindex(link)
+            subprocess.run(["ip", "link", "delete", link], timeout=10, check=False)
+
+
 def own_cgroups() -> list[Path]:
     """The groups this process is in, in systemd's hierarchies."""
     mount = Path("/sys/fs/cgroup")
@@ -137,6 +145,7 @@ class Supervisor:
             return self.watch(child)
         finally:
             (self.directory / "nspawn.pid").unlink(missing_ok=True)
+            unplug(self.spec["links"])
 
     def watch(self, child: subprocess.Popen[bytes]) -> int:
         fabric_waiting = bool(self.spec["fabric"])
