@@ -40,6 +40,7 @@ install_packages() {
   for pair in "${PACKAGES[@]}"; do
     command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
   done
+  [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
   # uv is fetched with Python's own venv, which Debian packs apart
   command -v uv >/dev/null || python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
   [ ${#missing[@]} -gt 0 ] || return 0

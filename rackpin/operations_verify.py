@@ -12,6 +12,7 @@ from typing import Any
 from paramiko import SSHException
 from pyinfra import host
 from pyinfra.api import operation
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 
 from rackpin import deadlines
 from rackpin.checks import run_node
@@ -40,7 +41,9 @@ def verify_node(run: RunLog, target: Target) -> Iterator[Any]:
 
 def ask(text: str) -> str:
     """Feed the script to the node as root; a lost connection is an empty answer, not an end."""
-    arguments = {"_sudo": host.data.get("_sudo"), "_timeout": deadlines.VERIFY_S}
+    given = host.current_op_global_arguments or {}
+    arguments = {key: given[key] for key in CONNECTOR_ARGUMENT_KEYS if key in given}
+    arguments["_timeout"] = deadlines.VERIFY_S
     try:
         return str(host.connector.feed(text, **arguments))
     except (OSError, SSHException, EOFError) as error:

@@ -17,6 +17,7 @@ from rackpin.lab import lifecycle, registry, services, ssh, state
 from rackpin.lab.base import purge_bases
 from rackpin.lab.description import read
 from rackpin.lab.errors import LabError
+from rackpin.lab.machine import preflight
 
 HERE = Path("lab/lab.yaml")
 DEFAULT_FILE = HERE if HERE.exists() else Path(__file__).resolve().parents[2] / HERE
@@ -71,6 +72,14 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 def lab() -> None:
     """Real Debian hosts on this machine: systemd, sshd and apt in namespaces."""
     signal.signal(signal.SIGTERM, _terminate)  # so that a killed `up` takes down what it began
+
+
+@lab.command()
+def check() -> None:
+    """What this machine lacks for a lab, all at once. Exit 0 if nothing."""
+    for line in (missing := preflight()):
+        _say(line)
+    raise SystemExit(1 if missing else 0)
 
 
 @lab.command()

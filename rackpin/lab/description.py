@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationErro
 
 from rackpin.lab.errors import DescriptionError
 
-NAME = r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$"  # a host name, a machine name, an nft table
+NAME = r"^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$"  # two of them are a machine name, of 64 at most
 Group = Literal["head", "workers", "gateway", "monitoring"]
 
 # Bare, but a host: what Debian's installer leaves behind, without Python or a compiler.

@@ -25,6 +25,11 @@ def root_of(host: HostState) -> Path:
     return host.directory / "root"
 
 
+def bridge_port(host: HostState) -> str:
+    """The outer end of host0: its name, or where that is too long for one its alternative name."""
+    return f"vb-{host.machine}"
+
+
 def mounted(path: Path) -> bool:
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return any(line.split()[1] == str(path) for line in lines)
@@ -73,6 +78,7 @@ def boot(host: HostState, bridge: str, fabric: Sequence[str]) -> None:
         "command": command,
         "root": str(root),
         "fabric": list(fabric),
+        "links": [bridge_port(host), *fabric[:1]],
         "cgroups": [str(path) for path in cgroup.groups_to_make(host.machine)],
     }
     supervisor.write_atomically(host.directory / "run.json", json.dumps(spec, indent=2) + "\n")
@@ -116,6 +122,9 @@ def clean_up(host: HostState) -> None:
             send(pid, signal.SIGKILL)
         (host.directory / name).unlink(missing_ok=True)
     cgroup.kill(host.machine)
+    spec = host.directory / "run.json"
+    if spec.exists():
+        supervisor.unplug(json.loads(spec.read_text()).get("links", []))
     _remove_nspawn_files(host)
     unmount(host)
     if host.directory.is_dir():

@@ -108,7 +108,10 @@ def _stop_others(lab: LabState, before: LabState | None, say: Say) -> None:
 
 
 def _mark_down(name: str) -> None:
-    lab = remembered(name)
+    try:
+        lab = remembered(name)
+    except LabError:  # another version's record: it says up to nobody, and `up` refuses it
+        return
     if lab is not None:
         lab.model_copy(update={"state": "down"}).save()
 
@@ -126,10 +129,9 @@ def down(name: str, purge: bool = False, say: Say = _quiet) -> None:
             say(f"stopping {', '.join(h.name for h in hosts)}")
             host.stop(hosts, orderly=not purge)
         registry.release(name)
+        _mark_down(name)
         if purge and directory.exists():
             shutil.rmtree(directory)
-        elif not purge:
-            _mark_down(name)
     say(f"lab {name} is down, its disks are " + ("deleted" if purge else "kept"))
 
 

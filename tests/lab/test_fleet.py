@@ -74,6 +74,24 @@ def test_no_key_in_process_lists_logs_or_readable_files(fleet_lab: FleetLab) -> 
         assert [x for x in lines if not re.fullmatch(KEY_FILE, x)] == [], host
 
 
+def test_a_user_with_sudo_sees_the_same(fleet_lab: FleetLab) -> None:
+    """As on a site: no login as root. Nothing changes, and verify may look everywhere."""
+    for host in ("head1", "worker1", "worker2"):
+        fleet_lab.ask(
+            host,
+            "id ops >/dev/null 2>&1 || useradd -m -s /bin/bash ops; install -d -o ops ~ops/.ssh; "
+            "install -o ops -m 600 /root/.ssh/authorized_keys ~ops/.ssh/; "
+            "echo 'ops ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/ops",
+        )
+    report = fleet_lab.run("site", "--data", "ssh_user=ops", "--data", "_sudo=True").ok
+    assert [c for n in report.nodes for c in n.changes] == []
+    # and a change works too
+    fleet_lab.ask("worker1", "rm /etc/sysctl.d/90-rackpin.conf")
+    run = fleet_lab.run("base", "--data", "ssh_user=ops", "--sudo", "--limit", "worker1")
+    assert run.code == 0, run.tail
+    assert fleet_lab.ask("worker1", "stat -c '%U %a' /etc/sysctl.d/90-rackpin.conf") == "root 644"
+
+
 @pytest.mark.parametrize("host", ["worker2", "worker1", "head1"])
 def test_a_rebooted_host_comes_back_serving(fleet_lab: FleetLab, host: str) -> None:
     lifecycle.reboot(fleet_lab.lab, fleet_lab.lab.host(host))

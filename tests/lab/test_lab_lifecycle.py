@@ -230,16 +230,17 @@ def test_a_connection_left_open_does_not_keep_the_link(
 ) -> None:
     """Unsent data of a dead host keeps its network namespace, and so its link, for minutes."""
     flood = [*ssh.argv(lab, lab.host("a"), "-o", "BatchMode=yes"), "cat /dev/zero"]
-    with subprocess.Popen(flood, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as client:
+    client = subprocess.Popen(flood, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
         assert client.stdout is not None and client.stdout.read(1)
         client.send_signal(signal.SIGSTOP)  # nobody reads: the host's buffers fill up
         time.sleep(1)
         reset(lab, [lab.host("a")])
-        os.kill(pid_of(lab, "b", "nspawn"), signal.SIGKILL)
-        up(TWO)
         down(LIFE, purge=True)
         assert traces(LIFE, state_directory) == []
+    finally:
         client.kill()
+        client.communicate(timeout=10)
 
 
 def test_down_after_kill_9_leaves_nothing_but_disks(lab: LabState, state_directory: Path) -> None:
