@@ -63,10 +63,15 @@ def drop_ins(ctx: Context) -> Command:
 
 
 def journal(ctx: Context) -> Command:
-    """The last words of those that are not active: the reason is mostly there."""
+    """The last words of those that are not active, after the errors before them.
+
+    An engine that dies says why in one line, and then prints pages of what followed from it.
+    """
     shell = (
-        f'for u in {_names(ctx)}; do systemctl is-active -q -- "$u" || '
-        '{ echo "## $u"; journalctl -u "$u" -n 30 --no-pager -o cat; }; done'
+        f'for u in {_names(ctx)}; do systemctl is-active -q -- "$u" || {{ echo "## $u"; '
+        'journalctl -u "$u" -n 600 --no-pager -o cat | '
+        "grep -E '^[^#]*[A-Za-z]*(Error|Exception|FATAL)[:(]' | tail -n 8; "
+        'echo ...; journalctl -u "$u" -n 24 --no-pager -o cat; }; done'
     )
     return Command("units.journal", shell)
 

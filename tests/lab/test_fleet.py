@@ -59,8 +59,8 @@ def test_no_key_in_process_lists_logs_or_readable_files(fleet_lab: FleetLab) -> 
     key = (fleet_lab.lab.directory / "api-key").read_text().strip()
     assert fleet_lab.first is not None and key not in fleet_lab.first.text
     assert key not in fleet_lab.run("verify").text
-    for report in (fleet_lab.directory / "reports").rglob("*.*"):
-        assert key not in report.read_text(errors="replace"), report
+    for path in (fleet_lab.directory / "reports").rglob("*"):
+        assert path.is_dir() or key not in path.read_text(errors="replace"), path
     for host in ("head1", "worker1", "worker2"):
         # the script comes through stdin, or the search itself would be its only finding
         script = (
