@@ -1,0 +1,34 @@
+"""Driver families as data: ``rackpin/data/deb-families.yaml``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from rackpin.debs.model import DebError, Family
+
+FILE = Path(__file__).resolve().parents[1] / "data" / "deb-families.yaml"
+
+
+def family_names(file: Path = FILE) -> list[str]:
+    return sorted(yaml.safe_load(file.read_text(encoding="utf-8")))
+
+
+def load_family(
+    name: str, version: str, repositories: tuple[str, ...] = (), file: Path = FILE
+) -> Family:
+    """A family of the table at one version; ``{branch}`` is its first number (535)."""
+    table = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if name not in table:
+        known = ", ".join(sorted(table))
+        raise DebError(f"{file.name}: no family {name!r}; known: {known}")
+    branch = version.partition(":")[2] or version
+    branch = branch.partition(".")[0]
+    if not branch.isdecimal():
+        raise DebError(f"family {name}: version {version!r} starts with no branch number")
+
+    def patterns(key: str) -> tuple[str, ...]:
+        return tuple(text.replace("{branch}", branch) for text in table[name].get(key, []))
+
+    return Family(name, version, patterns("members"), patterns("never"), repositories)
