@@ -7,6 +7,7 @@ root of its own, which packages belong together, and proves its answer against t
 from rackpin.debs.base import Base
 from rackpin.debs.closure import resolve
 from rackpin.debs.families import load_family
+from rackpin.debs.host import Asked, Driver, resolve_host
 from rackpin.debs.indices import fetch_indices
 from rackpin.debs.model import (
     Closure,
@@ -19,12 +20,15 @@ from rackpin.debs.model import (
     Wanted,
 )
 from rackpin.debs.repository import Index, fetch_index
+from rackpin.debs.sources import repositories
 
 __all__ = [
+    "Asked",
     "Base",
     "Closure",
     "Deb",
     "DebError",
+    "Driver",
     "Family",
     "Index",
     "Refused",
@@ -34,5 +38,7 @@ __all__ = [
     "fetch_index",
     "fetch_indices",
     "load_family",
+    "repositories",
     "resolve",
+    "resolve_host",
 ]

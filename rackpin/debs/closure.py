@@ -45,8 +45,8 @@ class Task:
             if item.name == stanza.name:
                 if item.version and item.version != stanza.version:
                     return f"pinned at {item.version}"
-                if item.repository and item.repository != stanza.repository:
-                    return f"pinned to {item.repository}"
+                if not item.allows(stanza.repository):
+                    return f"pinned to {', '.join(item.repositories)}"
         return ""
 
     @cached_property

@@ -13,11 +13,14 @@ SHOWN = 6  # versions named for one package
 
 
 def found(stanzas: Iterable[Stanza]) -> str:
-    """``535.183.01-1 in nvidia, …``: newest first, or ``nothing of that name``."""
+    """``535.183.01-1 in nvidia and site, …``: newest first, or ``nothing of that name``."""
     ordered = sorted(stanzas, key=lambda stanza: stanza.sort_key, reverse=True)
-    words = [f"{stanza.version} in {stanza.repository}" for stanza in ordered[:SHOWN]]
-    if len(ordered) > SHOWN:
-        words.append(f"{len(ordered) - SHOWN} older")
+    places: dict[str, dict[str, None]] = {}
+    for stanza in ordered:
+        places.setdefault(stanza.version, {})[stanza.repository] = None
+    words = [f"{version} in {' and '.join(where)}" for version, where in places.items()]
+    if len(words) > SHOWN:
+        words[SHOWN:] = [f"{len(words) - SHOWN} older"]
     return ", ".join(words) or "nothing of that name"
 
 
@@ -35,21 +38,20 @@ def missing(whole: Universe, wanted: Sequence[Wanted], families: Sequence[Family
             stanza
             for stanza in have
             if item.version in (None, stanza.version)
-            and item.repository in (None, stanza.repository)
-            and (family is None or (family.fits(stanza.version) and _from(family, stanza)))
+            and item.allows(stanza.repository)
+            and (
+                family is None or (family.fits(stanza.version) and family.allows(stanza.repository))
+            )
         ]
         if not fitting:
             version = item.version or (family.version if family else "any version")
             member = f" as all of family {family.name}" if family else ""
-            place = f" from {item.repository}" if item.repository else ""
+            elsewhere = any(not item.allows(stanza.repository) for stanza in have)
+            place = f" from {' or '.join(item.repositories)}" if elsewhere else ""
             lines.append(f"{item.name}: wanted {version}{place}{member}; found {found(have)}")
     for family in families:
         lines += _two_vendors(whole, family)
     return lines
-
-
-def _from(family: Family, stanza: Stanza) -> bool:
-    return family.allows(stanza.repository)
 
 
 def _two_vendors(whole: Universe, family: Family) -> list[str]:

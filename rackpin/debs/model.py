@@ -92,11 +92,17 @@ class Repository:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A package asked for by name: the newest allowed, or exactly this Debian version."""
+    """A package asked for by name: the newest allowed, or exactly this Debian version.
+
+    ``repositories`` says from which it may come; empty is from any.
+    """
 
     name: str
     version: str | None = None
-    repository: str | None = None
+    repositories: tuple[str, ...] = ()
+
+    def allows(self, repository: str) -> bool:
+        return not self.repositories or repository in self.repositories
 
     def __str__(self) -> str:
         return f"{self.name}={self.version}" if self.version else self.name

@@ -152,7 +152,7 @@ def test_backports_are_taken_only_when_asked() -> None:
         package("tool", "2~bpo"), name="backports", NotAutomatic="yes", ButAutomaticUpgrades="yes"
     )
     assert resolve([stable, later], [Wanted("tool")], base=BASE).versions == {"tool": "1"}
-    asked = [Wanted("tool", repository="backports")]
+    asked = [Wanted("tool", repositories=("backports",))]
     assert resolve([stable, later], asked, base=BASE).versions == {"tool": "2~bpo"}
 
 
