@@ -1,0 +1,111 @@
+"""From a lock to the list of everything that a bundle of it must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rackpin.bundle.model import AptPart, BundleError, Contents, Item
+from rackpin.debs.model import DebError, Repository
+from rackpin.debs.sources import origins, repositories
+from rackpin.stack.lock import Stack
+
+WHEELS = "wheelhouse"
+DEBS = "debs"
+FILES = "files"
+
+
+def contents(stack: Stack, mirrors: Mapping[str, str] | None = None) -> Contents:
+    """Everything that the lock of a stack names. Raises :class:`BundleError`.
+
+    ``mirrors`` are addresses by repository name, for debs; wheels know pip's own settings.
+    """
+    lock = stack.lock
+    items = [wheel_item(wheel) for wheel in lock.files]
+    apt: list[AptPart] = []
+    unresolved: dict[str, str] = {}
+    for os_key, closure in sorted(getattr(lock, "debs_closure", {}).items()):
+        debs = getattr(closure, "debs", None)
+        if debs is None:
+            unresolved[f"debs_closure.{os_key}"] = _reason(closure)
+            continue
+        found, parts = deb_items(os_key, debs, mirrors or {})
+        items += found
+        apt += parts
+    for name, source in sorted(getattr(lock, "sources", {}).items()):
+        if not hasattr(source, "sha256"):
+            unresolved[f"sources.{name}"] = _reason(source)
+            continue
+        path = f"{FILES}/{name}-{source.commit[:12]}{_ending(source.url)}"
+        items.append(Item(path, source.sha256, source.size, (source.url,), "file"))
+    # A layer needs a registry's protocol; images go another way for now.
+    for name, image in sorted(getattr(lock, "images", {}).items()):
+        unresolved[f"images.{name}"] = f"images are not bundled: docker save {_pull(image)}"
+    by_path = {item.path: item for item in items}
+    for item in items:
+        if by_path[item.path].sha256 != item.sha256:
+            raise BundleError(f"{item.path}: the lock gives this one path two contents")
+    return Contents(
+        stack=lock.stack,
+        lock_digest=lock.digest,
+        lock=lock,
+        items=tuple(sorted(by_path.values(), key=lambda item: item.path)),
+        apt=tuple(apt),
+        unresolved=unresolved,
+    )
+
+
+def wheel_item(wheel: Any) -> Item:
+    urls = (wheel.url,) if wheel.url else ()
+    return Item(f"{WHEELS}/{wheel.filename}", wheel.sha256, wheel.size, urls, "wheel")
+
+
+def deb_items(
+    os_key: str, debs: list[Any], mirrors: Mapping[str, str]
+) -> tuple[list[Item], list[AptPart]]:
+    """Items and apt repositories of one OS: a repository in the bundle for each vendor's."""
+    known = known_repositories(os_key, mirrors)
+    items, names = [], set()
+    for deb in debs:
+        repository = known.get(deb.repository)
+        if repository is None:
+            raise BundleError(
+                f"lock: {os_key}: {deb.name} is from repository {deb.repository!r}, which "
+                "rackpin/data/deb-repositories.yaml doesn't have; add it there, or lock again"
+            )
+        names.add(deb.repository)
+        path = f"{DEBS}/{os_key}/{deb.repository}/{deb.filename}"
+        urls = tuple(dict.fromkeys([repository.deb_url(deb.filename), _public(repository, deb)]))
+        items.append(Item(path, deb.sha256, deb.size, urls, "deb"))
+    parts = [AptPart(f"{DEBS}/{os_key}/{name}", os_key, name) for name in sorted(names)]
+    return items, parts
+
+
+def known_repositories(os_key: str, mirrors: Mapping[str, str]) -> dict[str, Repository]:
+    """Repositories of an OS by name, at their mirrors."""
+    try:
+        every = {r.name: r for r in repositories(os_key, tuple(origins(os_key)))}
+        here = {name: url for name, url in mirrors.items() if name in every}
+        return {r.name: r for r in repositories(os_key, tuple(origins(os_key)), here)}
+    except DebError as error:
+        raise BundleError(str(error)) from None
+
+
+def _public(repository: Repository, deb: Any) -> str:
+    return repository.url.rstrip("/") + "/" + str(deb.filename).removeprefix("./")
+
+
+def _reason(item: Any) -> str:
+    reason = getattr(item, "unresolved", None)
+    return str(getattr(reason, "reason", reason) or "not resolved")
+
+
+def _pull(image: Any) -> str:
+    return str(getattr(image, "pull", None) or getattr(image, "wanted", "it"))
+
+
+def _ending(url: str) -> str:
+    name = url.rpartition("/")[2].partition("?")[0]
+    return next(
+        (e for e in (".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".zip") if name.endswith(e)), ""
+    )
