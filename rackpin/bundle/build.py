@@ -60,6 +60,7 @@ def build(
             signer = aptrepo.Signer(sign_key, directory) if sign_key and contents.apt else None
             wanted = _prepare(Store(directory), contents, jobs, say)
             if not wanted and (old := _unchanged(directory, contents, signer)):
+                shutil.rmtree(directory / PARTS)
                 say(f"{directory}: complete for {contents.stack}, nothing to do")
                 return old
             (directory / MANIFEST).unlink(missing_ok=True)  # not whole until it is back

@@ -62,6 +62,11 @@ class Handler(SimpleHTTPRequestHandler):
         """Quiet."""
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that are killed are what these tests are about."""
+
+
 @dataclass
 class Site:
     """What is published, and how to serve it. ``contents`` names all of it at its URLs."""
@@ -69,7 +74,7 @@ class Site:
     root: Path
     stack: Stack
     contents: Contents
-    server: ThreadingHTTPServer
+    server: Server
     asked: list[tuple[str, str]] = field(default_factory=list)
     status: dict[str, int] = field(default_factory=dict)  # by path, in place of the file
     ranges: bool = True
@@ -97,7 +102,7 @@ class Site:
         """Serve (again), at the same port."""
         address = self.server.server_address
         handler = type("Of", (Handler,), {"site": self})
-        self.server = ThreadingHTTPServer(
+        self.server = Server(
             (str(address[0]), int(address[1])), partial(handler, directory=str(self.root))
         )
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -116,7 +121,7 @@ def _debs() -> Path:
 def make_site(root: Path, big: int = 0) -> Site:
     """Publish three debs, three wheels and an archive; ``big`` bytes more in one wheel."""
     root.mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+    server = Server(("127.0.0.1", 0), Handler, bind_and_activate=False)
     server.server_bind()
     url = f"http://127.0.0.1:{server.server_port}"
     server.server_close()
