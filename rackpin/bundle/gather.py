@@ -15,7 +15,7 @@ from rackpin.bundle.download import Fetcher, Tally
 from rackpin.bundle.model import BundleError, Item
 from rackpin.bundle.store import Store
 from rackpin.stack import download as pip
-from rackpin.stack.lock import STACKS, Stack, Wheel
+from rackpin.stack.lock import STACKS, Lock, Stack, Wheel
 
 T = TypeVar("T")
 Moved = Callable[[int], None]
@@ -58,10 +58,14 @@ class Gather:
         if pip.pip_command() is None:
             return
 
-        def one(batch: list[Wheel]) -> None:
-            wheels.pip_batch(batch, self.stack.lock, self.store, self.tally, self.moved)
+        def one(batch: tuple[Lock, list[Wheel]]) -> None:
+            wheels.pip_batch(batch[1], batch[0], self.store, self.tally, self.moved)
 
-        self._parallel(one, wheels.batches(wanted))
+        for lock in _by_python(self.stack.lock):  # pip is told of one Python at a time
+            there = {wheel.filename for wheel in lock.files}
+            of_it = [w for w in wanted if w.filename in there]
+            wanted = [w for w in wanted if w.filename not in there]
+            self._parallel(one, [(lock, batch) for batch in wheels.batches(of_it)])
 
     def _parallel(self, work: Callable[[T], None], things: list[T]) -> None:
         """Do it for all, so many at a time; ends early when something stops them all."""
@@ -73,3 +77,10 @@ class Gather:
                 raise
         if self.tally.fatal:
             raise self.tally.fatal
+
+
+def _by_python(lock: Lock) -> list[Lock]:
+    """The lock as each of its Pythons sees it."""
+    pythons: list[str] = getattr(lock, "pythons", [])
+    seen_by = getattr(lock, "for_python", None)
+    return [seen_by(python) for python in pythons] if seen_by else [lock]

@@ -104,7 +104,10 @@ class Apt:
         repository = self.indices[number].repository.name
         path = _plain(unquote(parts.path))
         for stanza in universe.by_name.get(name, []):
-            if stanza.repository == repository and _plain(stanza.fields["Filename"]) == path:
+            if (
+                stanza.repository == repository
+                and _plain(stanza.fields.get("Filename", "")) == path
+            ):
                 return stanza
         raise DebError(f"apt-get named {uri}, which no index has; report this")
 

@@ -97,24 +97,31 @@ def resolve(
     task = Task(indices, wanted, families, {deb.name: deb for deb in keep})
     if lines := missing(task.whole, wanted, families):
         raise DebError(_text(label, lines))
-    with tempfile.TemporaryDirectory(prefix="rackpin-apt-") as temp:
-        apt = Apt(Path(temp) / "apt", indices)
-        installed = _installed(apt, task, base or Base(), label)
-        held = set(task.keep)
-        while True:
-            universe = task.universe(sorted(held))
-            walk = narrow(universe, task.roots, installed)
-            apt.offer(universe)
-            names = [f"{name}={_version(universe, name)}" for name in task.roots]
-            try:
-                chosen = apt.solve(names, status_text(installed), universe)
-                break
-            except AptFailed as error:
-                if not (freed := _free(walk, held, installed)):
-                    told = explain(walk, task.whole, task.why_not, installed)
-                    raise DebError(_text(label, told or str(error).splitlines())) from None
-                held -= freed
-    wrong = proof.problems(chosen, installed) + proof.family_problems(chosen, families)
+    try:
+        with tempfile.TemporaryDirectory(prefix="rackpin-apt-") as temp:
+            apt = Apt(Path(temp) / "apt", indices)
+            return _resolve(apt, task, base or Base(), label)
+    except OSError as error:  # apt's own copy of the indices takes some 200 MB
+        raise DebError(f"{label}: {error.filename}: {error.strerror}; make room there") from None
+
+
+def _resolve(apt: Apt, task: Task, base: Base, label: str) -> Closure:
+    installed = _installed(apt, task, base, label)
+    held = set(task.keep)
+    while True:
+        universe = task.universe(sorted(held))
+        walk = narrow(universe, task.roots, installed)
+        apt.offer(universe)
+        names = [f"{name}={_version(universe, name)}" for name in task.roots]
+        try:
+            chosen = apt.solve(names, status_text(installed), universe)
+            break
+        except AptFailed as error:
+            if not (freed := _free(walk, held, installed)):
+                told = explain(walk, task.whole, task.why_not, installed)
+                raise DebError(_text(label, told or str(error).splitlines())) from None
+            held -= freed
+    wrong = proof.problems(chosen, installed) + proof.family_problems(chosen, task.families)
     absent = sorted(set(task.roots) - {stanza.name for stanza in chosen})
     wrong += [f"{name}: apt left it out" for name in absent]
     if wrong:

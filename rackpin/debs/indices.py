@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rackpin.debs.model import DebError, Repository, Unreachable
+from rackpin.debs.cache import forget
+from rackpin.debs.model import DebError, Refused, Repository, Unreachable
 from rackpin.debs.repository import Clock, Index, fetch_index, now
 from rackpin.debs.transport import Transport
 
@@ -37,6 +38,10 @@ def fetch_indices(
         results = list(pool.map(one, repositories))
     errors = [result for result in results if isinstance(result, DebError)]
     if errors:
-        kind = Unreachable if all(isinstance(e, Unreachable) for e in errors) else DebError
+        refused = any(isinstance(error, Refused) for error in errors)
+        down = all(isinstance(error, Unreachable) for error in errors)
+        kind = Unreachable if down else Refused if refused else DebError
         raise errors[0] if len(errors) == 1 else kind("\n".join(str(e) for e in errors))
+    if cache:
+        forget(cache)
     return [result for result in results if isinstance(result, Index)]

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import lzma
-import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rackpin.debs.cache import Seen, Torn, cached, fits, keep
 from rackpin.debs.index import Stanza, parse_packages
-from rackpin.debs.model import DebError, Refused, Repository, Unreachable
+from rackpin.debs.model import Refused, Repository, Unreachable
 from rackpin.debs.release import Entry, Release, check_suite, check_times, parse_release
 from rackpin.debs.signature import verify_detached, verify_inline
 from rackpin.debs.transport import NotFound, Transport, not_mounted, short
 
 TORN_TRIES = 4  # with pauses of 2, 4 and 8 s
 Clock = Callable[[], datetime]
-
-
-class Torn(Refused):
-    """Files that don't belong together; asking again may help."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ def _fetch(repository: Repository, transport: Transport, cache: Path | None, clo
     stanzas = []
     for names in _wanted(repository, release, what):
         content = _index(repository, transport, cache, release, names)
-        stanzas += parse_packages(content.decode("utf-8"), repository.name)
+        stanzas += parse_packages(content.decode("utf-8", "replace"), repository.name)
     seen.write(release)
     return Index(repository, release, hashlib.sha256(text).hexdigest(), stanzas)
 
@@ -154,18 +149,18 @@ def _index(
     for name in names:
         entry = release.entries[name]
         try:
-            packed = _cached(cache, entry) or _download(repository, transport, release, entry)
+            packed = cached(cache, entry) or _download(repository, transport, release, entry)
         except NotFound as error:
             missing.append(str(error))
             continue
-        _keep(cache, entry, packed)
+        keep(cache, entry, packed)
         ending = Path(name).suffix
         try:
             content = _UNPACK[ending](packed)
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
             raise Refused(f"{repository.release_url}{name}: can't be unpacked: {error}") from None
         plain = release.entries.get(name.removesuffix(ending))
-        if ending and plain and not _fits(content, plain):
+        if ending and plain and not fits(content, plain):
             raise Refused(f"{repository.release_url}{name}: unpacked, not what Release vouches for")
         return content
     # Release was there a moment ago: the mirror is removing or not yet there.
@@ -187,7 +182,7 @@ def _download(
             if place == plain:
                 raise
             continue
-        if _fits(content, entry):
+        if fits(content, entry):
             return content
         found = hashlib.sha256(content).hexdigest()
         raise Torn(
@@ -195,61 +190,6 @@ def _download(
             f"found {short(content, entry.size)} bytes, sha256 {found}"
         )
     raise AssertionError("unreachable")
-
-
-def _fits(content: bytes, entry: Entry) -> bool:
-    return len(content) == entry.size and hashlib.sha256(content).hexdigest() == entry.sha256
-
-
-def _cached(cache: Path | None, entry: Entry) -> bytes | None:
-    if cache is None:
-        return None
-    try:
-        content = (cache / "indices" / entry.sha256).read_bytes()
-    except FileNotFoundError:
-        return None
-    return content if _fits(content, entry) else None
-
-
-def _keep(cache: Path | None, entry: Entry, content: bytes) -> None:
-    if cache is not None and not (cache / "indices" / entry.sha256).is_file():
-        replace_bytes(cache / "indices" / entry.sha256, content)
-
-
-def replace_bytes(file: Path, content: bytes) -> None:
-    """Write a file in one step; its directory is made."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")  # others may write it too
-    part.write_bytes(content)
-    part.replace(file)
-
-
-class Seen:
-    """The newest Date seen of a repository: an older one is a replay or a mirror that lags."""
-
-    def __init__(self, cache: Path | None, repository: Repository) -> None:
-        words = f"{repository.url}\n{repository.suite}"  # whatever mirror it comes from
-        name = f"{repository.name}-{hashlib.sha256(words.encode()).hexdigest()[:12]}.json"
-        self.file = cache / "seen" / name if cache else None
-
-    def check(self, release: Release, what: str) -> None:
-        if self.file is None or not self.file.is_file():
-            return
-        try:
-            before = datetime.fromisoformat(json.loads(self.file.read_text("utf-8"))["date"])
-        except (ValueError, KeyError, TypeError):
-            raise DebError(f"{self.file}: unreadable; remove it, then run again") from None
-        if release.date < before:
-            raise Torn(
-                f"{what}: refused: Date goes back from {before:%Y-%m-%d %H:%M} to "
-                f"{release.date:%Y-%m-%d %H:%M} UTC: an old state given out as new, or a mirror "
-                f"that lags; if the older one is wanted, remove {self.file}"
-            )
-
-    def write(self, release: Release) -> None:
-        if self.file:
-            text = json.dumps({"date": release.date.isoformat()})
-            replace_bytes(self.file, text.encode())
 
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {
