@@ -48,7 +48,9 @@ def missing(whole: Universe, wanted: Sequence[Wanted], families: Sequence[Family
             member = f" as all of family {family.name}" if family else ""
             elsewhere = any(not item.allows(stanza.repository) for stanza in have)
             place = f" from {' or '.join(item.repositories)}" if elsewhere else ""
-            lines.append(f"{item.name}: wanted {version}{place}{member}; found {found(have)}")
+            others = sorted({stanza.name for stanza in whole.by_virtual.get(item.name, [])})
+            hint = f", but {', '.join(others[:SHOWN])} provides it: name that" if others else ""
+            lines.append(f"{item.name}: wanted {version}{place}{member}; found {found(have)}{hint}")
     for family in families:
         lines += _two_vendors(whole, family)
     return lines

@@ -68,6 +68,12 @@ def test_every_missing_root_is_listed_at_once() -> None:
     assert "libnccl-dev" not in text  # that one is there
 
 
+def test_a_name_that_became_virtual_is_told_with_who_provides_it() -> None:
+    renamed = package("librdmacm1t64", "50.0-2", Provides="librdmacm1 (= 50.0-2)")
+    with pytest.raises(DebError, match="librdmacm1t64 provides it: name that"):
+        resolve([index(renamed)], [Wanted("librdmacm1")], base=BASE)
+
+
 @pytest.mark.parametrize("name", ["cuda", "cuda-drivers", "nvidia-driver-550", "cuda-12-4"])
 def test_what_would_drag_another_branch_is_refused_by_name(name: str) -> None:
     assert f"{name}: family nvidia ({DRIVER}) forbids it" in refusal("two-branches", Wanted(name))
