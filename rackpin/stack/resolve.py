@@ -134,7 +134,10 @@ def resolve(
     with tempfile.TemporaryDirectory(prefix="rackpin-lock-") as temp:
         run = Resolver(pins, old, Path(temp), root)
         wheels = {python: run.wheels(python, moves, not update_all) for python in pins.pythons}
-        packages = {os.key: packages_of(pins, os) for os in pins.os}
+        try:
+            packages = {os.key: packages_of(pins, os) for os in pins.os}
+        except StackError as error:
+            raise StackError(f"stacks/{name}/pins.yaml: {error}") from None
         before: dict[str, Any] = {"sources": {}, "images": {}}
         if old:
             before = {"sources": old.sources, "images": old.images}

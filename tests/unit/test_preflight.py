@@ -10,7 +10,7 @@ from rackpin.facts import NodeSurvey, parse_survey
 from rackpin.inventory import Fleet
 from rackpin.preflight import Problem, check_node
 from rackpin.stack.hostpins import DriverPin
-from rackpin.stack.items import Host
+from rackpin.stack.items import Host, Reason, Unresolved
 from rackpin.stack.lock import Lock
 from tests.unit.test_facts import SURVEY
 
@@ -42,7 +42,8 @@ def test_a_driver_without_its_debs_and_another_python(
     fleet: Fleet, lock: Lock, survey: NodeSurvey
 ) -> None:
     driver = DriverPin(version="535.261.03", branch="535", flavour="closed", source="debian")
-    gpu = lock.but(host=Host(driver=driver))
+    lacking = Unresolved(wanted="debian-12", unresolved=Reason(reason="nobody has looked"))
+    gpu = lock.but(host=Host(driver=driver), debs_closure={"debian-12": lacking})
     found = problems(fleet, gpu, survey)
     assert keys(found) == ["stack"]
     assert "debs_closure.debian-12: unresolved" in found[0].message
