@@ -5,21 +5,42 @@ Exit codes: 0 done, 1 the answer is no (not ready, problems found), 2 bad input 
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
 from rackpin import __version__
-from rackpin.bundle.cli import bundle_command
-from rackpin.inventory_cli import inventory
-from rackpin.lab.cli import lab
-from rackpin.report.cli import report
-from rackpin.stack.cli import lock_command, wheelhouse_command
+
+# name → where the command is. Imported when it is used: some bring the whole of pyinfra, and
+# `check` has to answer within a second.
+COMMANDS = {
+    "audit": "rackpin.audit.cli:audit",
+    "bundle": "rackpin.bundle.cli:bundle_command",
+    "check": "rackpin.compat.cli:check_command",
+    "diff": "rackpin.stack.lock_cli:diff_command",
+    "inventory": "rackpin.inventory_cli:inventory",
+    "lab": "rackpin.lab.cli:lab",
+    "lock": "rackpin.stack.lock_cli:lock_command",
+    "report": "rackpin.report.cli:report",
+    "wheelhouse": "rackpin.stack.cli:wheelhouse_command",
+}
 
 
-@click.group()
+class LazyGroup(click.Group):
+    """A group that imports a command when somebody asks for it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*COMMANDS, *self.commands})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group(cls=LazyGroup)
 @click.version_option(__version__)
 def main() -> None:
     """Bare GPU hosts to a serving fleet that stays exactly as pinned, and proves it."""
-
-
-for command in (bundle_command, inventory, lab, lock_command, report, wheelhouse_command):
-    main.add_command(command)

@@ -49,9 +49,21 @@ def check_node(
         found.append(Problem(node.name, key, message, remedy))
 
     try:
-        lock.require_os(survey.os.get("ID", ""), survey.os.get("VERSION_ID", ""))
+        os = lock.require_os(survey.os.get("ID", ""), survey.os.get("VERSION_ID", ""))
     except StackError as error:
         problem("os", str(error), "install a listed release, or lock the stack for this one")
+    else:
+        if os.python not in (None, lock.python):
+            problem(
+                "python",
+                f"the stack has Python {os.python} for {os.key}",
+                f"nodes are built with {lock.python} so far: use a stack of its own for it",
+            )
+        if lock.host.driver:  # what is under a driver comes from the lock, or not at all
+            try:
+                lock.require_debs(os.key)
+            except StackError as error:
+                problem("stack", str(error), "resolve it, or give the node another stack")
     if survey.arch != ARCHITECTURE:
         problem("arch", f"is {survey.arch}", f"locks are for {ARCHITECTURE}")
     if node.address not in survey.addresses:

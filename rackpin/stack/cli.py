@@ -1,4 +1,4 @@
-"""``rackpin lock`` and ``rackpin wheelhouse``. Exit codes as in :mod:`rackpin.cli`."""
+"""``rackpin wheelhouse``. Exit codes as in :mod:`rackpin.cli`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import click
 
 from rackpin.stack import serve as server
 from rackpin.stack import wheelhouse as house
-from rackpin.stack.lock import STACKS, Stack, diff, load_stack, write_lock
-from rackpin.stack.pins import StackError
+from rackpin.stack.lock import STACKS, Stack, load_stack
+from rackpin.stack.model import StackError
 
 DIR = click.option(
     "--dir",
@@ -41,31 +41,6 @@ def _load(name: str, root: Path) -> Stack:
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
-
-
-@click.command("lock")
-@click.argument("stack")
-@click.option("--update", multiple=True, metavar="NAME", help="Let this distribution move too.")
-@click.option("--update-all", is_flag=True, help="Let everything move that the pins leave open.")
-@STACKS_DIR
-def lock_command(stack: str, update: tuple[str, ...], update_all: bool, root: Path) -> None:
-    """Resolve STACK's pins into its lock and print what changed.
-
-    Versions in the present lock stay unless the pins, --update or --update-all move them.
-    """
-    from rackpin.stack.resolve import resolve  # starts uv; not needed by the other commands
-
-    try:
-        old, new = resolve(stack, root, update, update_all)
-        directory = write_lock(new, root)
-    except StackError as error:
-        raise BadInput(str(error)) from None
-    for line in diff(old, new):
-        click.echo(line)
-    if old and old.digest == new.digest:
-        click.echo(f"{stack}: unchanged, {new.short}")
-    else:
-        click.echo(f"{stack}: {old.short if old else '–'} → {new.short}, in {directory}")
 
 
 @click.group("wheelhouse")

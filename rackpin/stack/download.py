@@ -44,7 +44,7 @@ def by_pip(wheels: list[Wheel], lock: Lock, work: Path, take: Take, say: Say) ->
     if pip is None:
         return "no pip on this machine"
     out = work / "pip"
-    out.mkdir()
+    out.mkdir(parents=True)
     names = work / "requirements.txt"
     names.write_text(
         "".join(f"{w.name}=={w.version} --hash=sha256:{w.sha256}\n" for w in wheels),

@@ -1,6 +1,6 @@
 """Shell scripts that build and switch the Python environment of a node.
 
-An environment lies at its final path from the start (``ROOT/env/STACK-SHORT``), because the
+An environment lies at its final path from the start (``ROOT/env/STACK-DIGEST``), because the
 scripts in its ``bin`` carry absolute paths. Its file ``.complete`` is written last and means
 that everything locked is in it; ``ROOT/current`` points at the one in use.
 """
@@ -46,7 +46,7 @@ def build_script(
         "env": env_path(lock, root),
         "url": url.rstrip("/"),
         "python": python or f"/usr/bin/python{lock.python}",
-        "digest": lock.digest,
+        "digest": lock.env_digest,
         "uv_version": lock.uv.version,
         "uv_file": lock.uv.filename,
         "uv_sha256": lock.uv.sha256,
@@ -79,7 +79,7 @@ def activate_script(lock: Lock, root: str = ROOT) -> str:
 set -eu
 root={quote(root)}
 env={quote(env_path(lock, root))}
-digest={lock.digest}
+digest={lock.env_digest}
 if [ "$(cat "$env/.complete" 2>/dev/null)" != "$digest" ]; then
   echo "$env: not complete, so $root/current stays; build it first" >&2
   exit 1

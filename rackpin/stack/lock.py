@@ -1,104 +1,27 @@
 """What the resolver made of the pins: ``stacks/NAME/lock/``, read whole and never half.
 
-``lock.json`` lists every wheel with version, file name, sha256, size and URL;
-``python-X.Y-ARCH.txt`` says the same as pip and uv read it. Same inputs, same bytes.
+``lock.json`` names every wheel, deb, source and image exactly, one item a line;
+``python-X.Y-ARCH.txt`` says the wheels as pip and uv read them. Same inputs, same bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from packaging.utils import canonicalize_name
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from rackpin.stack.pins import EnginePin, Model, OsPin, Pins, StackError, explain, load_pins
+from rackpin.stack.content import LOCK_DIR, LOCK_FILE, Lock
+from rackpin.stack.items import Unresolved, Wheel
+from rackpin.stack.model import StackError, explain
+from rackpin.stack.pins import Pins, load_pins
 
-LOCK_DIR = "lock"
-LOCK_FILE = "lock.json"
+__all__ = ["Lock", "StackError", "Unresolved", "Wheel"]  # who uses a lock needs these too
+
 STACKS = Path(__file__).resolve().parents[2] / "stacks"
-
-
-class Wheel(Model):
-    """One wheel, exactly. ``url`` is null when no public place has it."""
-
-    name: str
-    version: str
-    filename: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl$")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    size: int = Field(gt=0)  # bytes
-    url: str | None = None
-    builder: str | None = None  # for a local wheel: the script that writes it
-
-
-class Lock(Model):
-    """Everything a node gets of this stack. Frozen; identified by :attr:`digest`."""
-
-    schema_version: Literal[1] = 1
-    stack: str
-    pins_sha256: str
-    os: list[OsPin]
-    arch: Literal["x86_64"]
-    python: str
-    engine: EnginePin
-    debs: dict[str, list[str]]  # names by OS key; versions follow with the deb resolver
-    wheels: list[Wheel]  # sorted by name
-    uv: Wheel  # the installer, not part of the environment
-
-    @cached_property
-    def digest(self) -> str:
-        """sha256 over the canonical JSON of the whole lock (64 hex)."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    @property
-    def short(self) -> str:
-        """The first 12 hex digits of the digest, for names of directories."""
-        return self.digest[:12]
-
-    @property
-    def env_name(self) -> str:
-        """``cpu-lab-0123456789ab``: the environment's directory on a node."""
-        return f"{self.stack}-{self.short}"
-
-    @cached_property
-    def dists(self) -> dict[str, str]:
-        """Version by normalised distribution name, of what the environment must hold."""
-        return {wheel.name: wheel.version for wheel in self.wheels}
-
-    @property
-    def files(self) -> list[Wheel]:
-        """All that a wheelhouse must have for this lock."""
-        return [*self.wheels, self.uv]
-
-    @property
-    def requirements_name(self) -> str:
-        return f"python-{self.python}-{self.arch}.txt"
-
-    def version_of(self, name: str) -> str:
-        """The locked version of a distribution; :class:`StackError` when it isn't locked."""
-        try:
-            return self.dists[canonicalize_name(name)]
-        except KeyError:
-            raise StackError(
-                f"stack {self.stack}: lock has no {name}; add it to dists in pins.yaml, then "
-                f"run: rackpin lock {self.stack}"
-            ) from None
-
-    def require_os(self, id: str, version: str) -> OsPin:
-        """The lock's entry for this OS; :class:`StackError` when the lock wasn't made for it."""
-        for os in self.os:
-            if (os.id, os.version) == (id, version):
-                return os
-        known = ", ".join(f"{os.id} {os.version}" for os in self.os)
-        raise StackError(
-            f"stack {self.stack}: lock is for {known}, not for {id} {version}; use another stack "
-            f"for this node, or add the OS to os in pins.yaml and run: rackpin lock {self.stack}"
-        )
 
 
 @dataclass(frozen=True)
@@ -109,15 +32,55 @@ class Stack:
     lock: Lock
 
 
+def _lines(value: Any, depth: int) -> Iterator[str]:
+    """JSON with one line for each item: what is nested deeper than an item stays on its line."""
+    pad = " " * (depth + 1)
+    pairs: list[tuple[str, Any]]
+    if isinstance(value, dict) and value:
+        pairs = [(f"{json.dumps(key, ensure_ascii=False)}: ", part) for key, part in value.items()]
+        first, last = "{", "}"
+    else:
+        pairs, first, last = [("", part) for part in value], "[", "]"
+    yield first
+    for number, (key, part) in enumerate(pairs):
+        comma = "," if number < len(pairs) - 1 else ""
+        if _is_group(part, depth):
+            inner = list(_lines(part, depth + 1))
+            yield f"{pad}{key}{inner[0]}"
+            yield from inner[1:-1]
+            yield f"{inner[-1]}{comma}"
+        else:
+            yield f"{pad}{key}{json.dumps(part, ensure_ascii=False)}{comma}"
+    yield " " * depth + last
+
+
+def _is_group(value: Any, depth: int) -> bool:
+    """Lists of items, and (near the top) mappings of them, are worth a line for each member."""
+    if isinstance(value, list):
+        return any(isinstance(part, dict) for part in value)
+    if isinstance(value, dict) and value:
+        if any(_is_group(part, depth + 1) for part in value.values()):
+            return True
+        return depth == 0 and "sha256" not in value  # host, engine_env, images, sources
+    return False
+
+
 def render_json(lock: Lock) -> str:
-    """The text of ``lock.json``: keys in the model's order, one line a value, for review."""
-    return json.dumps(lock.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+    """The text of ``lock.json``: keys in the model's order, one item a line, for review."""
+    return "\n".join(_lines(lock.model_dump(mode="json"), 0)) + "\n"
 
 
 def render_requirements(lock: Lock) -> str:
     """The requirements file: one exact version and one hash for each wheel, sorted by name."""
     head = f"# rackpin owns this file: made from stacks/{lock.stack}/pins.yaml by rackpin lock\n"
     return head + "".join(f"{w.name}=={w.version} --hash=sha256:{w.sha256}\n" for w in lock.wheels)
+
+
+def render(lock: Lock) -> dict[str, str]:
+    """Every file of the lock by its name, ``lock.json`` last."""
+    views = [lock.for_python(python) for python in lock.pythons]
+    texts = {view.requirements_name: render_requirements(view) for view in views}
+    return {**texts, LOCK_FILE: render_json(lock)}
 
 
 def stack_names(root: Path = STACKS) -> list[str]:
@@ -136,10 +99,8 @@ def stack_pins(name: str, root: Path = STACKS) -> Pins:
     return load_pins(root / name)
 
 
-def read_lock(name: str, root: Path = STACKS) -> Lock:
-    """``lock.json`` of a stack by itself, without asking whether it fits the pins."""
-    file = root / name / LOCK_DIR / LOCK_FILE
-    remedy = f"Run: rackpin lock {name}"
+def read_lock_file(file: Path, remedy: str) -> Lock:
+    """A ``lock.json`` anywhere; :class:`StackError` names every mistake and the remedy."""
     try:
         return Lock.model_validate_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -150,11 +111,31 @@ def read_lock(name: str, root: Path = STACKS) -> Lock:
         raise StackError(f"{file}: not UTF-8 ({error}). {remedy}") from None
 
 
+def read_any_lock(file: Path, remedy: str) -> Lock:
+    """Like :func:`read_lock_file`, and a lock of schema 1 too: to keep or compare its versions."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return read_lock_file(file, remedy)  # which says what is wrong with it
+    if isinstance(data, dict) and data.get("schema_version") == 1:
+        try:
+            return Lock.model_validate_json(json.dumps({**data, "schema_version": 2}))
+        except ValidationError as error:
+            raise StackError(explain(error, file, remedy)) from None
+    return read_lock_file(file, remedy)
+
+
+def read_lock(name: str, root: Path = STACKS) -> Lock:
+    """``lock.json`` of a stack by itself, without asking whether it fits the pins."""
+    return read_lock_file(root / name / LOCK_DIR / LOCK_FILE, f"Run: rackpin lock {name}")
+
+
 def load_stack(name: str, root: Path = STACKS) -> Stack:
     """Pins and lock of a stack, proved to belong together.
 
     ``root`` is the directory that holds the stacks. Raises :class:`StackError` for an unknown
     stack, wrong pins, a missing or stale lock, and a requirements file that differs from it.
+    Items that are unresolved don't hinder loading; whoever needs one is refused then.
     """
     pins = stack_pins(name, root)
     lock = read_lock(name, root)
@@ -169,37 +150,28 @@ def load_stack(name: str, root: Path = STACKS) -> Stack:
             f"{directory / LOCK_FILE}: pins_sha256: the lock was made from other pins than "
             f"{root / name / 'pins.yaml'} has now; {remedy}"
         )
-    file = directory / lock.requirements_name
-    if not file.is_file():
-        raise StackError(f"{file}: missing beside lock.json; {remedy}")
-    if file.read_text(encoding="utf-8") != render_requirements(lock):
-        raise StackError(f"{file}: differs from lock.json; it is generated, so {remedy}")
+    for file_name, text in render(lock).items():
+        file = directory / file_name
+        if file_name == LOCK_FILE:
+            continue  # read already; its layout may be somebody's editor's
+        if not file.is_file():
+            raise StackError(f"{file}: missing beside lock.json; {remedy}")
+        if file.read_text(encoding="utf-8") != text:
+            raise StackError(f"{file}: differs from lock.json; it is generated, so {remedy}")
     return Stack(pins, lock)
 
 
 def write_lock(lock: Lock, root: Path = STACKS) -> Path:
-    """Write both files of the lock; returns its directory. Other files there stay."""
+    """Write all files of the lock; returns its directory. Foreign files there stay."""
     directory = root / lock.stack / LOCK_DIR
     directory.mkdir(parents=True, exist_ok=True)
+    texts = render(lock)
     # lock.json last: until then the old one is found not to match its requirements.
-    texts = {lock.requirements_name: render_requirements(lock), LOCK_FILE: render_json(lock)}
     for name, text in texts.items():
         part = directory / f".{name}.part"
         part.write_text(text, encoding="utf-8")
         part.replace(directory / name)
+    for stale in directory.glob("python-*-*.txt"):  # of a Python that the stack has left
+        if stale.name not in texts:
+            stale.unlink()
     return directory
-
-
-def diff(old: Lock | None, new: Lock) -> list[str]:
-    """What changed between two locks, one line a distribution: ``name old → new``."""
-    before = {w.name: w for w in old.files} if old else {}
-    after = {w.name: w for w in new.files}
-    lines = []
-    for name in sorted({*before, *after}):
-        was, now = before.get(name), after.get(name)
-        if was and now and was.version == now.version:
-            if was.sha256 != now.sha256:
-                lines.append(f"{name} {now.version}: {was.filename} → {now.filename} (other hash)")
-        else:
-            lines.append(f"{name} {was.version if was else '–'} → {now.version if now else '–'}")
-    return lines

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from rackpin.stack.hostpins import (
+    CudaPin,
+    DebPin,
+    DriverPin,
+    EolPin,
+    ImagePin,
+    KernelPin,
+    NcclPins,
+    RdmaPin,
+    SourcePin,
+    Unproven,
+)
+from rackpin.stack.model import Model, StackError, dist_name, exact_version, explain, read_yaml
+
+__all__ = ["Model", "StackError", "explain", "load_pins"]  # their old home
 
 PINS_FILE = "pins.yaml"
-
-
-class StackError(Exception):
-    """Something is wrong with a stack: the message names file, key and remedy."""
-
-
-class Model(BaseModel):
-    # strict: YAML reads 3.10 as the number 3.1, so versions must come quoted.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def _version(value: str) -> str:
-    try:
-        Version(value)
-    except InvalidVersion:
-        raise ValueError(f"{value!r} is no exact version (a pin has no ranges)") from None
-    return value
-
-
-def _name(value: str) -> str:
-    if canonicalize_name(value) != value:
-        raise ValueError(f"write the package name as {canonicalize_name(value)!r}")
-    return value
+PYTHON = r"^3\.\d+$"
+SITE_PACKAGES = "{site_packages}"  # in engine_env: where the environment's wheels lie
 
 
 class OsPin(Model):
@@ -45,6 +36,7 @@ class OsPin(Model):
 
     id: Literal["debian", "ubuntu"]
     version: str = Field(pattern=r"^\d+(\.\d+)?$")
+    python: str | None = Field(default=None, pattern=PYTHON)  # where it isn't the stack's
 
     @property
     def key(self) -> str:
@@ -59,8 +51,8 @@ class EnginePin(Model):
     version: str
     module: str = Field(pattern=r"^[a-z_][a-z0-9_]*$")
 
-    check_name = field_validator("distribution")(_name)
-    check_version = field_validator("version")(_version)
+    check_name = field_validator("distribution")(dist_name)
+    check_version = field_validator("version")(exact_version)
 
 
 class DistPin(Model):
@@ -69,7 +61,7 @@ class DistPin(Model):
     version: str
     extras: list[str] = Field(default_factory=list)
 
-    check_version = field_validator("version")(_version)
+    check_version = field_validator("version")(exact_version)
 
 
 class Exclusion(Model):
@@ -78,7 +70,7 @@ class Exclusion(Model):
     name: str
     why: str = Field(min_length=10)
 
-    check_name = field_validator("name")(_name)
+    check_name = field_validator("name")(dist_name)
 
 
 class ExtraIndex(Model):
@@ -99,34 +91,59 @@ class LocalWheel(Model):
     version: str
     builder: str = Field(pattern=r"^[a-z0-9_][a-z0-9_/.-]*\.py$")
 
-    check_name = field_validator("name")(_name)
-    check_version = field_validator("version")(_version)
+    check_name = field_validator("name")(dist_name)
+    check_version = field_validator("version")(exact_version)
 
 
 class Pins(Model):
     """A stack as chosen; everything else follows from it in the lock."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")
     summary: str
     os: list[OsPin] = Field(min_length=1)
     arch: Literal["x86_64"] = "x86_64"
-    python: str = Field(pattern=r"^3\.\d+$")
+    gpus: list[str] = Field(default_factory=list)  # generations it is meant for: "h100"
+    kernel: KernelPin | None = None
+    driver: DriverPin | None = None
+    cuda: CudaPin | None = None
+    nccl: NcclPins = NcclPins()
+    dcgm: DebPin | None = None
+    container_toolkit: DebPin | None = None
+    rdma: RdmaPin | None = None
+    gdrcopy: SourcePin | None = None
+    nccl_tests: SourcePin | None = None
+    images: dict[str, ImagePin] = Field(default_factory=dict)
+    python: str = Field(pattern=PYTHON)
     engine: EnginePin
+    engine_env: dict[str, str] = Field(default_factory=dict)
     dists: dict[str, DistPin]
+    exclude_newer: date | None = None  # resolve as on that day: nothing uploaded later
     uv: str
     debs: dict[str, list[str]]
     exclude: list[Exclusion] = Field(default_factory=list)
     extra_index: list[ExtraIndex] = Field(default_factory=list)
     local_wheels: list[LocalWheel] = Field(default_factory=list)
-    eol: dict[str, date] = Field(default_factory=dict)
+    eol: dict[str, EolPin] = Field(default_factory=dict)
+    unproven: list[Unproven] = Field(default_factory=list)
 
-    check_uv = field_validator("uv")(_version)
+    check_uv = field_validator("uv")(exact_version)
 
     @field_validator("dists")
     @classmethod
     def _dist_names(cls, value: dict[str, DistPin]) -> dict[str, DistPin]:
         for name in value:
-            _name(name)
+            dist_name(name)
+        return value
+
+    @field_validator("engine_env")
+    @classmethod
+    def _env_names(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not name.replace("_", "A").isalnum() or name[0].isdigit() or name != name.upper():
+                raise ValueError(f"{name!r} is no name of an environment variable")
+            left = text.replace(SITE_PACKAGES, "")
+            if "{" in left or "}" in left or "\n" in left:
+                raise ValueError(f"{name}: only {SITE_PACKAGES} may stand in braces")
         return value
 
     @model_validator(mode="after")
@@ -140,6 +157,10 @@ class Pins(Model):
         wanted = {self.engine.distribution, *self.dists} | {w.name for w in self.local_wheels}
         if both := wanted & {e.name for e in self.exclude}:
             wrong.append(f"{', '.join(sorted(both))} is both pinned and excluded")
+        if self.driver is None:
+            under = {"cuda": self.cuda, "dcgm": self.dcgm, "nccl.host": self.nccl.host}
+            if lonely := [name for name, pin in under.items() if pin]:
+                wrong.append(f"{', '.join(lonely)} needs a driver, and none is pinned")
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
@@ -154,59 +175,28 @@ class Pins(Model):
         return sorted(name + rest for name, rest in wanted.items())
 
     @property
+    def pythons(self) -> list[str]:
+        """Every Python that some OS of the stack uses; the stack's own first."""
+        return list(dict.fromkeys([self.python, *(os.python for os in self.os if os.python)]))
+
+    @property
     def sha256(self) -> str:
         """Digest of what decides the lock: comments, layout, reasons and dates don't count."""
-        words: Any = {"summary": True, "eol": True, "exclude": {"__all__": {"why"}}}
-        data = self.model_dump(mode="json", exclude=words)
+        words: Any = {"summary": True, "eol": True, "unproven": True, "gpus": True}
+        words["exclude"] = {"__all__": {"why"}}
+        data = self.model_dump(mode="json", exclude=words, exclude_defaults=True)
         content = json.dumps(data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(content.encode()).hexdigest()
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key given twice, which YAML would let win silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                line = key_node.start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: key {key!r} is given twice")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_SAY = {
-    "extra_forbidden": "unknown key; remove it or correct its spelling",
-    "missing": "missing; add it",
-}
-
-
-def explain(error: ValidationError, file: Path, remedy: str) -> str:
-    """Every mistake of one file, one a line, with its key."""
-    lines = []
-    for item in error.errors(include_url=False):
-        key = ".".join(str(part) for part in item["loc"]) or "(whole file)"
-        text = _SAY.get(item["type"], item["msg"].removeprefix("Value error, "))
-        if item["type"] == "string_type" and isinstance(item["input"], int | float):
-            text = f'must be text: write "{item["input"]}" in quotes'
-        lines.append(f"  {key}: {text}")
-    return f"{file}: {len(lines)} mistake(s)\n" + "\n".join(lines) + f"\n{remedy}"
 
 
 def load_pins(directory: Path) -> Pins:
     """Read ``DIRECTORY/pins.yaml``; raises :class:`StackError` with every mistake at once."""
     file = directory / PINS_FILE
-    try:
-        data = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)  # a SafeLoader
-    except FileNotFoundError:
-        raise StackError(f"{file}: missing; write it (docs/stacks.md shows how)") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise StackError(f"{file}: not readable as YAML: {error}; correct it") from None
+    data = read_yaml(file, "write it (docs/stacks.md shows how)")
     try:
         pins = Pins.model_validate(data)
     except ValidationError as error:
-        raise StackError(explain(error, file, "docs/stacks.md lists the keys.")) from None
+        raise StackError(explain(error, file, "docs/stacks.md lists the keys.", Pins)) from None
     if pins.name != directory.name:
         raise StackError(f"{file}: name: is {pins.name!r}, but its directory is {directory.name!r}")
     return pins

@@ -1,245 +1,169 @@
-"""From pins to a lock: uv resolves, we keep the one wheel that fits the platform."""
+"""From pins to a lock. Versions of the old lock stay where the pins still allow them."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
-import httpx
-from packaging.utils import canonicalize_name, parse_wheel_filename
-from uv import find_uv_bin
+from packaging.utils import canonicalize_name
 
-from rackpin.stack.lock import STACKS, Lock, Wheel, read_lock, stack_pins
-from rackpin.stack.pins import Pins, StackError
-from rackpin.stack.target import glibc, supported_tags
+from rackpin.stack import uvtool
+from rackpin.stack.archives import resolve_source, source_pins
+from rackpin.stack.choose import choose_wheel
+from rackpin.stack.content import LOCK_DIR, LOCK_FILE
+from rackpin.stack.items import DebClosure, Package, Reason, Unresolved, Wheel
+from rackpin.stack.lock import STACKS, Lock, read_any_lock, stack_pins
+from rackpin.stack.model import StackError
+from rackpin.stack.packages import host_of, packages_of
+from rackpin.stack.pins import Pins
+from rackpin.stack.registry import resolve_image
 from rackpin.stack.wheelfile import build_local, sha256_of
 
-UV_DEADLINE_S = 600
-# Only addresses that everybody can reach go into a committed lock, never a site's mirror.
-PUBLIC_HOSTS = {"files.pythonhosted.org", "download.pytorch.org"}
+NO_DEBS = "its Debian packages have not been resolved yet"
 
 
-def pip_settings() -> dict[str, list[str]]:
-    """Places that this machine's pip is told of, by setting (``find-links``, ``index-url``).
-
-    uv doesn't read pip's settings, and a site's mirror usually stands only there.
-    """
-    found = {"find-links": os.environ.get("PIP_FIND_LINKS", "").split(), "index-url": []}
-    if pip := shutil.which("pip3") or shutil.which("pip"):
-        try:
-            done = subprocess.run(
-                [pip, "config", "list"], capture_output=True, text=True, timeout=60, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise StackError("pip config list: no answer within 60 s; see what ails pip") from None
-        for line in done.stdout.splitlines():
-            key, _, value = line.partition("=")
-            if (name := key.rpartition(".")[2]) in found:
-                found[name] += value.strip("'\"").replace("\\n", " ").split()
-    return {name: list(dict.fromkeys(values)) for name, values in found.items()}
-
-
-def _uv_environment(settings: dict[str, list[str]]) -> dict[str, str]:
-    """Our environment with pip's places for uv; not as arguments, they may hold a password."""
-    given = dict(os.environ)
-    links = [*given.get("UV_FIND_LINKS", "").split(","), *settings["find-links"]]
-    given["UV_FIND_LINKS"] = ",".join(link for link in links if link)
-    if settings["index-url"] and not {"UV_DEFAULT_INDEX", "UV_INDEX_URL"} & set(given):
-        given["UV_DEFAULT_INDEX"] = settings["index-url"][-1]
-    return given
-
-
-def _has_wheel(links: list[str], name: str, version: str) -> bool:
-    for link in links:
-        directory = Path(url2pathname(urlsplit(link).path) if "://" in link else link)
-        for file in directory.glob("*.whl") if directory.is_dir() else ():
-            found, found_version, _, _ = parse_wheel_filename(file.name)
-            if (found, str(found_version)) == (name, version):
-                return True
-    return False
-
-
-def project(pins: Pins, links: list[str]) -> str:
-    """The throw-away pyproject.toml that uv resolves."""
-    quoted = json.dumps  # JSON strings and lists are TOML's too
-    never = [f"{e.name} ; python_version < '0'" for e in pins.exclude]
-    lines = [
-        "[project]",
-        'name = "rackpin-stack"\nversion = "0"',
-        f"requires-python = {quoted(f'=={pins.python}.*')}",
-        f"dependencies = {quoted(pins.requirements)}",
-        "[tool.uv]",
-        f"override-dependencies = {quoted(never)}",
-    ]
-    sources = []
-    for number, index in enumerate(pins.extra_index):
-        # explicit: asked for nothing but the packages that name it.
-        lines += ["[[tool.uv.index]]", f'name = "extra-{number}"', f"url = {quoted(index.url)}"]
-        lines += ["explicit = true"]
-        for name in index.packages:
-            pin = pins.dists.get(name)
-            if pin is None or not _has_wheel(links, name, pin.version):
-                sources.append(f'{name} = {{ index = "extra-{number}" }}')
-    return "\n".join([*lines, "[tool.uv.sources]", *sources, ""])
-
-
-def _uv_compile(
-    pins: Pins, work: Path, source: str, extra: list[str], environment: dict[str, str]
-) -> list[dict[str, Any]]:
-    """Run ``uv pip compile``; returns the packages of the pylock.toml it wrote."""
-    out = work / "pylock.toml"
-    command = [
-        find_uv_bin(), "pip", "compile", source, "--no-header", "--quiet",
-        "--format", "pylock.toml", "--output-file", str(out), "--only-binary", ":all:",
-        "--python-version", pins.python,
-        "--python-platform", f"{pins.arch}-manylinux_{'_'.join(map(str, glibc(pins)))}", *extra,
-    ]  # fmt: skip
-    try:
-        done = subprocess.run(
-            command,
-            cwd=work,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=UV_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise StackError(
-            f"stack {pins.name}: uv did not answer within {UV_DEADLINE_S} s; see whether the "
-            "package index is reachable (UV_DEFAULT_INDEX, proxies), then run again"
-        ) from None
-    if done.returncode != 0:
-        raise StackError(
-            f"stacks/{pins.name}/pins.yaml: the pins can't be resolved; correct them. uv says:\n"
-            f"{done.stderr.strip()[-4000:]}"
-        )
-    packages: list[dict[str, Any]] = tomllib.loads(out.read_text(encoding="utf-8"))["packages"]
-    return packages
-
-
-def _filename(entry: dict[str, Any]) -> str:
-    place = entry.get("url") or entry.get("path") or ""
-    return str(entry.get("name") or unquote(place).rpartition("/")[2])
-
-
-def choose_wheel(pins: Pins, package: dict[str, Any], old: dict[str, Wheel]) -> Wheel:
-    """The best fitting wheel of one package as pylock.toml lists it."""
-    rank = {tag: number for number, tag in reversed(list(enumerate(supported_tags(pins))))}
-    fitting = []
-    for entry in package.get("wheels", []):
-        filename = _filename(entry)
-        _, _, build, wheel_tags = parse_wheel_filename(filename)
-        if best := [rank[tag] for tag in wheel_tags if tag in rank]:
-            # Of two builds of one wheel the later counts, as for pip.
-            fitting.append((min(best), tuple(-part for part in build[:1]), filename, entry))
-    name, version = canonicalize_name(package["name"]), package["version"]
-    if not fitting:
-        raise StackError(
-            f"stack {pins.name}: {name} {version} has no wheel for Python {pins.python} on "
-            f"{', '.join(os.key for os in pins.os)}; pin another version in pins.yaml"
-        )
-    filename, entry = min(fitting, key=lambda item: item[:3])[2:]
-    url = str(entry.get("url", ""))
-    sha256 = entry.get("hashes", {}).get("sha256")
-    if sha256 is None:
-        raise StackError(f"stack {pins.name}: {url}: its index gives no sha256; use another index")
-    size = entry.get("size") or _size(url)
-    public = url if urlsplit(url).hostname in PUBLIC_HOSTS else _public_url(pins, name, filename)
-    before = old.get(name)
-    if public is None and before and before.sha256 == sha256:
-        public = before.url  # who locked last could see where it is published
-    return Wheel(
-        name=name, version=version, filename=filename, sha256=sha256, size=size, url=public
-    )
-
-
-def _size(url: str) -> int:
-    """Bytes of a wheel whose index doesn't say, as for local files and PyTorch's index."""
-    if url.startswith("file:"):
-        return Path(url2pathname(urlsplit(url).path)).stat().st_size
-    try:
-        answer = httpx.head(url, follow_redirects=True, timeout=30)
-        return int(answer.raise_for_status().headers["Content-Length"])
-    except (httpx.HTTPError, KeyError, ValueError) as error:
-        raise StackError(f"{url}: its size can't be had: {error!r}; try again") from None
-
-
-def _public_url(pins: Pins, name: str, filename: str) -> str | None:
-    """Where an extra index has a file that was found locally (PyTorch's flat layout)."""
-    for index in pins.extra_index:
-        if name in index.packages:
-            return f"{index.url.rstrip('/')}/{filename.replace('+', '%2B')}"
-    return None
-
-
-def _preferences(lock: Lock) -> str:
-    """The old lock as a pylock.toml, whose versions uv keeps where the pins still allow it."""
+def _preferences(wheels: list[Wheel]) -> str:
+    """Old wheels as a pylock.toml, whose versions uv keeps where the pins still allow it."""
     lines = ['lock-version = "1.0"', 'created-by = "rackpin"']
-    for wheel in lock.wheels:
+    for wheel in wheels:
         if wheel.builder is None:
             lines += ["[[packages]]", f'name = "{wheel.name}"', f'version = "{wheel.version}"']
     return "\n".join(lines) + "\n"
 
 
+class Resolver:
+    """One run of the resolver for one stack; it writes only below ``work``."""
+
+    def __init__(self, pins: Pins, old: Lock | None, work: Path, root: Path) -> None:
+        self.pins, self.old, self.work, self.root = pins, old, work, root
+        settings = uvtool.pip_settings()
+        self.links = settings["find-links"]
+        self.environment = uvtool.places(pins, settings)
+
+    def tool(self) -> Wheel:
+        """The wheel of uv itself, which nodes install with."""
+        work = self.work / "uv"  # apart, or uv would read the stack's own pyproject.toml
+        work.mkdir()
+        (work / "uv.in").write_text(f"uv=={self.pins.uv}\n", encoding="utf-8")
+        found = uvtool.compile(
+            self.pins, self.pins.python, work, "uv.in", ["--no-deps"], self.environment
+        )
+        return choose_wheel(
+            self.pins, found[0], {self.old.uv.name: self.old.uv} if self.old else {}
+        )
+
+    def wheels(self, python: str, moves: list[str], keep: bool) -> list[Wheel]:
+        """Everything that the environment of one Python holds, sorted by name."""
+        before: list[Wheel] = []
+        if self.old and python in self.old.pythons:
+            before = self.old.for_python(python).wheels
+        work = self.work / python
+        work.mkdir()
+        project = uvtool.project(self.pins, self.links, python)
+        (work / "pyproject.toml").write_text(project, encoding="utf-8")
+        if before and keep:
+            (work / "pylock.toml").write_text(_preferences(before), encoding="utf-8")
+        found = uvtool.compile(self.pins, python, work, "pyproject.toml", moves, self.environment)
+        known = {wheel.name: wheel for wheel in before}
+        wheels = {w.name: w for w in (choose_wheel(self.pins, p, known, python) for p in found)}
+        for local in self.pins.local_wheels:
+            file = build_local(local, self.root.parent, self.work / python, sys.executable)
+            wheels[local.name] = Wheel(
+                name=local.name, version=local.version, filename=file.name,
+                sha256=sha256_of(file), size=file.stat().st_size, builder=local.builder,
+            )  # fmt: skip
+        self._check_nccl(wheels)
+        return sorted(wheels.values(), key=lambda wheel: wheel.name)
+
+    def _check_nccl(self, wheels: dict[str, Wheel]) -> None:
+        """uv drops an override that nobody asks for, which would be a silent loss."""
+        wanted = self.pins.nccl.engine
+        if wanted is None:
+            return
+        found = wheels.get(wanted.distribution)
+        if found is None or found.version != wanted.version:
+            raise StackError(
+                f"stacks/{self.pins.name}/pins.yaml: nccl.engine: the engine gets "
+                f"{found.version if found else 'no'} {wanted.distribution}, not {wanted.version}; "
+                "correct the distribution's name, it ends in the CUDA major of torch"
+            )
+
+    def why(self, new: Lock) -> dict[str, list[str]]:
+        """Who asks for each distribution of the new lock, by name; costs another run of uv."""
+        local = {wheel.name for wheel in self.pins.local_wheels}
+        versions = {name: v for name, v in new.dists.items() if name not in local}
+        work = self.work / self.pins.python
+        return uvtool.wanted_by(self.pins, self.pins.python, work, versions, self.environment)
+
+    def debs(self, os_key: str, packages: list[Package]) -> DebClosure | Unresolved:
+        """The old closure while nothing that decides it has changed, else unresolved."""
+        old = self.old
+        if old and old.packages.get(os_key) == packages and os_key in old.debs_closure:
+            return old.debs_closure[os_key]
+        return Unresolved(wanted=os_key, unresolved=Reason(reason=NO_DEBS))
+
+
+def _old_lock(name: str, root: Path) -> Lock | None:
+    """The lock that is there, also one of schema 1; None when everything must be found anew."""
+    try:
+        return read_any_lock(root / name / LOCK_DIR / LOCK_FILE, "")
+    except StackError:
+        return None
+
+
+def _check_update(name: str, pins: Pins, old: Lock | None, update: tuple[str, ...]) -> None:
+    known = {*pins.images, *(old.dists if old else {})}
+    if unknown := [n for n in update if canonicalize_name(n) not in known]:
+        raise StackError(f"stack {name}: --update {', '.join(unknown)}: not in the lock")
+
+
 def resolve(
     name: str, root: Path = STACKS, update: tuple[str, ...] = (), update_all: bool = False
-) -> tuple[Lock | None, Lock]:
-    """Old lock (None when there is none) and new lock of a stack; writes nothing.
+) -> tuple[Lock | None, Lock, dict[str, list[str]]]:
+    """Old lock (None when there is none), new lock, and who wants what; writes nothing.
 
-    Versions of the old lock are kept where the pins allow it, except those named in
-    ``update``. Raises :class:`StackError`.
+    ``update`` names distributions and images that may move though the old lock has them. Who
+    wants what is empty when no wheel changed. Raises :class:`StackError`.
     """
     pins = stack_pins(name, root)
-    try:
-        old = read_lock(name, root)
-    except StackError:
-        old = None  # missing, or of another schema: everything is resolved anew
-    unknown = [n for n in update if old is None or canonicalize_name(n) not in old.dists]
-    if unknown:
-        raise StackError(f"stack {name}: --update {', '.join(unknown)}: not in the lock")
-    settings = pip_settings()
-    environment = _uv_environment(settings)
-    moves = [part for n in update for part in ("--upgrade-package", n)]
-    known = {w.name: w for w in old.files} if old else {}
+    old = _old_lock(name, root)
+    _check_update(name, pins, old, update)
+    moves = [part for n in update if n not in pins.images for part in ("--upgrade-package", n)]
     with tempfile.TemporaryDirectory(prefix="rackpin-lock-") as temp:
-        work = Path(temp)
-        (work / "pyproject.toml").write_text(
-            project(pins, settings["find-links"]), encoding="utf-8"
+        run = Resolver(pins, old, Path(temp), root)
+        wheels = {python: run.wheels(python, moves, not update_all) for python in pins.pythons}
+        try:
+            packages = {os.key: packages_of(pins, os) for os in pins.os}
+        except StackError as error:
+            raise StackError(f"stacks/{name}/pins.yaml: {error}") from None
+        before: dict[str, Any] = {"sources": {}, "images": {}}
+        if old:
+            before = {"sources": old.sources, "images": old.images}
+        new = Lock(
+            stack=name,
+            pins_sha256=pins.sha256,
+            os=pins.os,
+            arch=pins.arch,
+            python=pins.python,
+            engine=pins.engine,
+            engine_env=dict(sorted(pins.engine_env.items())),
+            host=host_of(pins),
+            debs={key: sorted(names) for key, names in sorted(pins.debs.items())},
+            packages=packages,
+            debs_closure={key: run.debs(key, wanted) for key, wanted in packages.items()},
+            sources={
+                key: resolve_source(key, pin, before["sources"].get(key))
+                for key, pin in sorted(source_pins(pins).items())
+            },
+            images={
+                key: resolve_image(pin, before["images"].get(key), update_all or key in update)
+                for key, pin in sorted(pins.images.items())
+            },
+            wheels=wheels.pop(pins.python),
+            other_wheels=wheels,
+            uv=run.tool(),
         )
-        (work / "uv.in").write_text(f"uv=={pins.uv}\n", encoding="utf-8")
-        tool = _uv_compile(pins, work, "uv.in", ["--no-deps"], environment)
-        (work / "pylock.toml").unlink()
-        if old and not update_all:
-            (work / "pylock.toml").write_text(_preferences(old), encoding="utf-8")
-        packages = _uv_compile(pins, work, "pyproject.toml", moves, environment)
-        wheels = [choose_wheel(pins, package, known) for package in packages]
-        for local in pins.local_wheels:
-            file = build_local(local, root.parent, work, sys.executable)
-            wheels = [w for w in wheels if w.name != local.name]
-            wheels.append(
-                Wheel(
-                    name=local.name, version=local.version, filename=file.name,
-                    sha256=sha256_of(file), size=file.stat().st_size, builder=local.builder,
-                )
-            )  # fmt: skip
-    return old, Lock(
-        stack=name,
-        pins_sha256=pins.sha256,
-        os=pins.os,
-        arch=pins.arch,
-        python=pins.python,
-        engine=pins.engine,
-        debs={key: sorted(names) for key, names in sorted(pins.debs.items())},
-        wheels=sorted(wheels, key=lambda wheel: wheel.name),
-        uv=choose_wheel(pins, tool[0], known),
-    )
+        changed = old is None or (old.env_digest, old.pythons) != (new.env_digest, new.pythons)
+        return old, new, run.why(new) if changed and old else {}

@@ -20,7 +20,7 @@ _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
 def glibc(stack: Pins | Lock) -> tuple[int, int]:
-    """The oldest glibc among the stack's operating systems."""
+    """The oldest glibc among the stack's operating systems: one set of wheels for all."""
     unknown = [os.key for os in stack.os if os.key not in GLIBC]
     if unknown:
         raise StackError(
@@ -40,9 +40,9 @@ def platform_tags(stack: Pins | Lock) -> list[str]:
     return [*result, f"linux_{stack.arch}"]
 
 
-def supported_tags(stack: Pins | Lock) -> list[tags.Tag]:
-    """Wheel tags that the stack's Python loads on its nodes, best first."""
-    version = tuple(int(part) for part in stack.python.split("."))
+def supported_tags(stack: Pins | Lock, python: str | None = None) -> list[tags.Tag]:
+    """Wheel tags that a Python (the stack's, if none is named) loads on its nodes, best first."""
+    version = tuple(int(part) for part in (python or stack.python).split("."))
     names = platform_tags(stack)
 
     def both() -> Iterator[tags.Tag]:

@@ -175,7 +175,12 @@ def _build(stack: Stack, directory: Path, root: Path, say: Say) -> Path:
             file = build_local(local, root.parent, work, sys.executable)
             take(file, wheel, f"{wheel.builder} (has it changed? rackpin lock {lock.stack})")
         remote = [w for w in wanted if not w.builder]
-        pip_says = download.by_pip(remote, lock, work, take, say) if remote else ""
+        pip_says = ""
+        for python in lock.pythons:  # pip downloads for one Python at a time
+            view = lock.for_python(python)
+            part = [w for w in remote if w in view.files and errors.get(w.filename, "absent")]
+            if part:
+                pip_says = download.by_pip(part, view, work / python, take, say) or pip_says
         left = [w for w in remote if errors.get(w.filename, "absent")]
         for wheel in left:
             errors.setdefault(wheel.filename, f"{wheel.filename}: pip did not bring it: {pip_says}")

@@ -17,11 +17,12 @@ def desired(target: Target) -> Desired:
         return Desired()
     unit = unit_name(target)
     ray = fleet.config.ray
+    # Ray's workers inherit it; an engine of 0.4.2 passes hardly a variable on to them.
+    engine_env = target.lock.engine_environment(layout.CURRENT)
+    env = engine_env | node_env(fleet, node, target.interface)
     return Desired(
         files=(
-            owned(
-                "etc/rackpin/node.env.j2", values={"env": node_env(fleet, node, target.interface)}
-            ),
+            owned("etc/rackpin/node.env.j2", values={"env": env}),
             owned("usr/local/lib/rackpin/node-gate.j2", mode="755"),
             owned(
                 "etc/systemd/system/ray-ROLE.service.j2",

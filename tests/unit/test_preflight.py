@@ -9,6 +9,8 @@ import pytest
 from rackpin.facts import NodeSurvey, parse_survey
 from rackpin.inventory import Fleet
 from rackpin.preflight import Problem, check_node
+from rackpin.stack.hostpins import DriverPin
+from rackpin.stack.items import Host, Reason, Unresolved
 from rackpin.stack.lock import Lock
 from tests.unit.test_facts import SURVEY
 
@@ -34,6 +36,19 @@ def test_a_sound_node_has_no_problem(fleet: Fleet, lock: Lock, survey: NodeSurve
 def test_an_os_without_a_lock(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
     found = problems(fleet, lock, replace(survey, os={"ID": "ubuntu", "VERSION_ID": "24.04"}))
     assert keys(found) == ["os"] and "ubuntu 24.04" in found[0].message
+
+
+def test_a_driver_without_its_debs_and_another_python(
+    fleet: Fleet, lock: Lock, survey: NodeSurvey
+) -> None:
+    driver = DriverPin(version="535.261.03", branch="535", flavour="closed", source="debian")
+    lacking = Unresolved(wanted="debian-12", unresolved=Reason(reason="nobody has looked"))
+    gpu = lock.but(host=Host(driver=driver), debs_closure={"debian-12": lacking})
+    found = problems(fleet, gpu, survey)
+    assert keys(found) == ["stack"]
+    assert "debs_closure.debian-12: unresolved" in found[0].message
+    other = lock.but(os=[lock.os[0].model_copy(update={"python": "3.12"})])
+    assert keys(problems(fleet, other, survey)) == ["python"]
 
 
 @pytest.mark.parametrize("offset", [-61, 75, 86400 * 365])

@@ -114,7 +114,7 @@ def test_build_activate_and_do_nothing_the_second_time(site: Site) -> None:
     lock = site.lock(alpha(site))
     done = site.build(lock)
     assert done.stdout == f"built: {site.path(lock)}\n", done.stderr
-    assert (site.path(lock) / ".complete").read_text() == f"{lock.digest}\n"
+    assert (site.path(lock) / ".complete").read_text() == f"{lock.env_digest}\n"
     assert {p.name for p in (site.root / "env").iterdir()} == {lock.env_name, ".lock"}
     asked = len(site.requests)
     again = site.build(lock)
@@ -221,7 +221,7 @@ def test_a_killed_build_is_done_again(site: Site) -> None:
             time.sleep(delay)
             os.killpg(process.pid, signal.SIGKILL)
         if (whole / ".complete").exists():
-            assert (whole / ".complete").read_text() == f"{lock.digest}\n"
+            assert (whole / ".complete").read_text() == f"{lock.env_digest}\n"
         assert site.build(lock).returncode == 0
         assert (whole / "bin" / "python").exists()
 

@@ -7,18 +7,21 @@ from pathlib import Path
 import httpx
 import pytest
 
+from rackpin.stack.choose import choose_wheel
+from rackpin.stack.hostpins import DriverPin
+from rackpin.stack.items import Host, Image, Reason, Unresolved
 from rackpin.stack.lock import (
     Lock,
     Wheel,
-    diff,
     load_stack,
+    read_any_lock,
     render_json,
     render_requirements,
     stack_names,
     write_lock,
 )
 from rackpin.stack.pins import Pins, StackError, load_pins
-from rackpin.stack.resolve import choose_wheel, project
+from rackpin.stack.uvtool import project
 
 PINS = """\
 name: tiny
@@ -76,13 +79,84 @@ def test_round_trip_keeps_digest_and_bytes(root: Path) -> None:
     assert {file.name: file.read_bytes() for file in directory.iterdir()} == before
     assert Lock.model_validate_json(render_json(lock)).digest == lock.digest
     assert len(lock.digest) == 64
-    assert lock.env_name == f"tiny-{lock.short}"
+    assert lock.env_name == f"tiny-{lock.env_digest[:12]}"
 
 
 def test_digest_follows_the_content(root: Path) -> None:
     stack = load_stack("tiny", root)
     other = make_lock(stack.pins, wheel("alpha", "1.0"), wheel("torch", "2.0+cpu", "b"))
     assert other.digest != stack.lock.digest
+
+
+def test_only_what_is_in_it_names_the_environment(root: Path) -> None:
+    lock = load_stack("tiny", root).lock
+    driver = DriverPin(version="535.129.03", branch="535", flavour="closed", source="nvidia")
+    moved = lock.model_copy(update={"host": Host(driver=driver), "pins_sha256": "0" * 64})
+    other = Lock.model_validate(moved.model_dump())
+    assert other.digest != lock.digest
+    assert other.env_name == lock.env_name, "a driver must not rebuild environments"
+    assert lock.for_python("3.11") is lock
+
+
+def test_the_lock_has_a_line_for_each_item(root: Path) -> None:
+    text = render_json(load_stack("tiny", root).lock)
+    (line,) = [line for line in text.splitlines() if '"torch"' in line]
+    assert json.loads(line.rstrip(","))["version"] == "2.0+cpu"
+    assert max(text.count("\n"), 60) == 60, "few lines: one for each item and group"
+
+
+def test_another_python_has_its_own_wheels_and_file(root: Path) -> None:
+    old = load_stack("tiny", root).lock
+    lock = old.but(other_wheels={"3.12": [wheel("alpha", "1.0")]})
+    directory = write_lock(lock, root)
+    assert load_stack("tiny", root).lock == lock
+    view = lock.for_python("3.12")
+    assert (view.python, view.dists) == ("3.12", {"alpha": "1.0"})
+    assert view.env_digest not in (lock.env_digest, old.env_digest)
+    assert len([f for f in lock.files if f.name == "alpha"]) == 1, "each file once"
+    with pytest.raises(StackError, match=r"no wheels for Python 3.13, only for 3.11, 3.12"):
+        lock.for_python("3.13")
+    (directory / "python-3.12-x86_64.txt").unlink()
+    with pytest.raises(StackError, match=r"python-3.12-x86_64.txt: missing"):
+        load_stack("tiny", root)
+    (directory / "python-3.9-x86_64.txt").touch()
+    write_lock(old, root)
+    assert {f.name for f in directory.iterdir()} == {"lock.json", "python-3.11-x86_64.txt"}
+
+
+def test_what_is_unresolved_loads_and_is_refused_when_needed(root: Path) -> None:
+    reason = Reason(reason="the registry could not be reached")
+    missing = Unresolved(wanted="ubuntu:22.04", unresolved=reason)
+    good = Image(ref="localhost:5000/a/b:1", digest="sha256:" + "a" * 64)
+    old = load_stack("tiny", root).lock
+    lock = old.but(images={"base": missing, "good": good}, debs_closure={"debian-12": missing})
+    write_lock(lock, root)
+    found = load_stack("tiny", root).lock
+    assert sorted(found.unresolved) == ["debs_closure.debian-12", "images.base"]
+    assert found.require_image("good").pull == "localhost:5000/a/b@sha256:" + "a" * 64
+    for ask in (lambda: found.require_image("base"), lambda: found.require_debs("debian-12")):
+        with pytest.raises(StackError, match=r"lock.json: .*unresolved \(ubuntu:22.04\): the reg"):
+            ask()
+    with pytest.raises(StackError, match=r"sources.nccl-tests: not in the lock \(it has none\)"):
+        found.require_source("nccl-tests")
+
+
+def test_engine_environment_names_files_of_the_environment(root: Path) -> None:
+    old = load_stack("tiny", root).lock
+    lock = old.but(engine_env={"A_PATH": "{site_packages}/x.so", "B": "0"})
+    place = "/opt/rackpin/current/lib/python3.11/site-packages/x.so"
+    assert lock.engine_environment("/opt/rackpin/current") == {"A_PATH": place, "B": "0"}
+
+
+def test_a_lock_of_the_first_schema_can_still_be_compared(root: Path) -> None:
+    file = root / "tiny" / "lock" / "lock.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    new = {"engine_env", "host", "packages", "debs_closure", "sources", "images", "other_wheels"}
+    first = {key: value for key, value in data.items() if key not in new}
+    file.write_text(json.dumps({**first, "schema_version": 1}), encoding="utf-8")
+    with pytest.raises(StackError, match=r"schema_version: .*2"):
+        load_stack("tiny", root)
+    assert read_any_lock(file, "").dists == {"alpha": "1.0", "torch": "2.0+cpu"}
 
 
 def test_requirements_have_one_hash_each(root: Path) -> None:
@@ -155,16 +229,6 @@ def test_os_and_names_are_looked_up_with_a_way_out(root: Path) -> None:
     assert lock.version_of("Torch") == "2.0+cpu"
     with pytest.raises(StackError, match=r"lock has no ray"):
         lock.version_of("ray")
-
-
-def test_diff_names_old_and_new(root: Path) -> None:
-    pins = load_stack("tiny", root).pins
-    old = make_lock(pins, wheel("alpha", "1.0"), wheel("gone", "3"), wheel("same", "1"))
-    new = make_lock(pins, wheel("alpha", "1.1"), wheel("came", "2"), wheel("same", "1", "b"))
-    lines = diff(old, new)
-    assert lines[:3] == ["alpha 1.0 → 1.1", "came – → 2", "gone 3 → –"]
-    assert lines[3].startswith("same 1: ")
-    assert diff(new, new) == []
 
 
 def package(*filenames: str) -> dict[str, object]:

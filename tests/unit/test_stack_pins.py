@@ -84,6 +84,49 @@ def test_one_mistake(tmp_path: Path, change: tuple[str, str], told: str) -> None
     assert told in refusal(tmp_path, GOOD.replace(*change))
 
 
+GPU = """\
+driver: {version: 535.129.03, branch: "535", flavour: closed, source: nvidia, fabric_manager: true}
+cuda: {version: 12.2.2}
+nccl: {host: {version: 2.19.3, cuda: "12.2"}}
+dcgm: {version: "1:3.3.6"}
+rdma: {stack: inbox}
+engine_env: {NCCL_CUMEM_ENABLE: "0", A: "{site_packages}/x"}
+eol: {driver-535: {date: 2026-06-30, source: "https://docs.nvidia.com/"}}
+"""
+
+
+def test_host_pins_are_optional_and_decide_the_digest(tmp_path: Path) -> None:
+    bare, full = (load_pins(write(tmp_path, text)) for text in (GOOD, GOOD + GPU))
+    assert bare.driver is None and bare.sha256 != full.sha256
+    assert full.driver and full.driver.fabric_manager is True
+    assert full.dcgm and full.dcgm.upstream == "3.3.6"
+    later = GPU.replace("2026-06-30", "2027-06-30")
+    assert load_pins(write(tmp_path, GOOD + later)).sha256 == full.sha256
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("flavour:", "flavor:"), "driver.flavor: unknown key; did you mean 'flavour'?"),
+        (("cuda: {v", "cdua: {v"), "cdua: unknown key; did you mean 'cuda'?"),
+        (("host: {", "hots: {"), "nccl.hots: unknown key; did you mean 'host'?"),
+        (("dcgm: {version", "dcgm: {zzz"), "dcgm.zzz: unknown key; known here: version"),
+        (("fabric_manager: true", "fabric_manager: 535.129.03"), "always the driver's version"),
+        (('branch: "535"', 'branch: "550"'), "version 535.129.03 is not of branch 550"),
+        (("flavour: closed", "flavour: shut"), "driver.flavour:"),
+        (("{stack: inbox}", "{stack: doca}"), "doca and ofed need a version"),
+        (("NCCL_CUMEM_ENABLE", "nccl cumem"), "is no name of an environment variable"),
+        (("{site_packages}", "{home}"), "only {site_packages} may stand in braces"),
+        (("12.2.2", "12.2"), 'cuda.version: must be text: write "12.2" in quotes'),
+        (("driver: {", "# {"), "cuda, dcgm, nccl.host needs a driver, and none is pinned"),
+        ((', source: "https://docs.nvidia.com/"', ""), "eol.driver-535.source: missing"),
+    ],
+)
+def test_one_mistake_of_the_host(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    assert change[0] in GPU
+    assert told in refusal(tmp_path, GOOD + GPU.replace(*change))
+
+
 @pytest.mark.parametrize("text", ["", "- a\n", "just words\n"])
 def test_something_else_than_a_mapping(tmp_path: Path, text: str) -> None:
     assert "mistake" in refusal(tmp_path, text)

@@ -107,6 +107,17 @@ def test_systemd_reads_the_units_without_a_warning(target: Target, tmp_path: Pat
     assert not ours
 
 
+def test_the_engines_environment_of_the_lock_reaches_ray(target: Target) -> None:
+    path = "/etc/rackpin/node.env"
+    assert "CUMEM" not in content(STAGES["ray"](target), path)
+    env = {"VLLM_NCCL_SO_PATH": "{site_packages}/n.so", "NCCL_CUMEM_ENABLE": "0"}
+    text = content(
+        STAGES["ray"](dataclasses.replace(target, lock=target.lock.but(engine_env=env))), path
+    )
+    assert "NCCL_CUMEM_ENABLE=0\n" in text
+    assert "VLLM_NCCL_SO_PATH=/opt/rackpin/current/lib/python3.11/site-packages/n.so\n" in text
+
+
 HOSTS = """127.0.0.1 localhost
 127.0.1.1 head1.example.org head1
 ::1 localhost ip6-localhost head1
