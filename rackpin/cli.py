@@ -1,6 +1,7 @@
 """``rackpin …``: what pyinfra has no verb for. Changes go through ``pyinfra INVENTORY DEPLOY``.
 
 Exit codes: 0 done, 1 the answer is no (not ready, problems found), 2 bad input or usage.
+``rackpin audit`` has its own: 2 drift, 3 could not look.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import click
 
 from rackpin import __version__
+from rackpin.audit.cli import audit
 from rackpin.inventory_cli import inventory
 from rackpin.lab.cli import lab
 from rackpin.report.cli import report
@@ -20,5 +22,5 @@ def main() -> None:
     """Bare GPU hosts to a serving fleet that stays exactly as pinned, and proves it."""
 
 
-for command in (inventory, lab, lock_command, report, wheelhouse_command):
+for command in (audit, inventory, lab, lock_command, report, wheelhouse_command):
     main.add_command(command)
