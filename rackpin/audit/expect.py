@@ -16,6 +16,7 @@ from rackpin.audit.expectation import (
     Expectation,
     File,
 )
+from rackpin.audit.node.main import EXPECTED
 from rackpin.audit.node.units import UNIT_DIR
 from rackpin.desired import OWNED_MARK, Desired, OwnedFile, Target
 from rackpin.stack.environment import env_path
@@ -101,7 +102,8 @@ def for_image(lock: Lock, name: str) -> Expectation:
 
 
 def expected_file(file: OwnedFile) -> File:
-    moving = INTERFACE_MARK in file.content
+    # The list itself names the mark, whatever the NIC is.
+    moving = INTERFACE_MARK in file.content and file.path != EXPECTED
     if moving and file.secret:
         raise ValueError(f"{file.path}: a secret file must not depend on the NIC")
     return File(

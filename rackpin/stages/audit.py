@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rackpin import layout
 from rackpin.audit import expect, script
+from rackpin.audit.node.main import EXPECTED
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
 
 STAGE = "audit"
 TIMER = "rackpin-audit.timer"
-EXPECTED = f"{layout.ETC}/audit.json"
 PROGRAM = f"{layout.LIB}/audit"
 METRICS = f"{layout.STATE}/metrics"  # for node exporter's --collector.textfile.directory
 TEXTFILE = f"{METRICS}/rackpin-audit.prom"

@@ -17,7 +17,7 @@ from rackpin.audit.node.metrics import last_success, metrics_text, write_metrics
 from rackpin.audit.node.packages import look_at_packages
 from rackpin.audit.node.place import Place
 from rackpin.audit.node.processes import look_at_processes
-from rackpin.audit.node.sheet import SCHEMA_VERSION, Sheet, Unseen
+from rackpin.audit.node.sheet import KEPT, SCHEMA_VERSION, Sheet, Unseen
 from rackpin.audit.node.units import look_at_units
 
 EXPECTED = "/etc/rackpin/audit.json"
@@ -86,6 +86,21 @@ def lines_of(target: dict[str, Any], everything: bool) -> list[str]:
     return lines
 
 
+def fitting(whole: dict[str, Any], target: dict[str, Any]) -> str:
+    """JSON that one answer can hold: first without what is the same, then with fewer examples."""
+    text = json.dumps(whole)
+    for kept in (KEPT, 10, 3, 1):
+        if len(text) <= PRINTED:
+            break
+        drift, listed = [], dict.fromkeys(target["counts"], 0)
+        for item in target["drift"]:
+            listed[item["kind"]] += 1
+            if listed[item["kind"]] <= kept:
+                drift.append(item)
+        text = json.dumps({**whole, "targets": [{**target, "same": [], "drift": drift}]})
+    return text
+
+
 def main(argv: list[str] | None = None, embedded: dict[str, Any] | None = None) -> int:
     """Exit 0 the same, 2 drift, 3 could not look at something; 1 the textfile can't be written."""
     parser = argparse.ArgumentParser(
@@ -107,10 +122,8 @@ def main(argv: list[str] | None = None, embedded: dict[str, Any] | None = None) 
     target = audit(wish, options.deep)
     whole = document(wish, [target], options.deep)
     if not options.all:
-        target = {**target, "same": []}
-    text = json.dumps({**whole, "targets": [target]})
-    if embedded and len(text) > PRINTED:
-        text = json.dumps({**whole, "targets": [{**target, "same": []}]})
+        whole["targets"] = [{**target, "same": []}]
+    text = fitting(whole, target) if embedded else json.dumps(whole)
     print(text if options.json else "\n".join(lines_of(target, options.all)))
     if options.textfile:
         try:

@@ -60,9 +60,9 @@ def look_at_packages(place: Place, wish: dict[str, Any], sheet: Sheet, deep: boo
         sheet.agrees("os", "/etc/os-release", os_key)
     debs = parse_debs(place.ask("dpkg-query", "-W", "-f", _FORMAT))
     required, known = wish["debs"].get(os_key, {}), wish["debs_known"].get(os_key, {})
-    if os_key in wish["os"]:
+    if os_key in wish["os"]:  # else the lock has nothing to compare with
         compare_debs(required, known, debs, sheet)
-    driver_strangers({**known, **required}, debs, wish["driver_family"], sheet)
+        driver_strangers({**known, **required}, debs, wish["driver_family"], sheet)
     compare_holds(wish["holds"].get(os_key, []), debs, sheet)
     pinned = wish["candidates"].get(os_key, {})
     if pinned:

@@ -11,7 +11,7 @@ from rackpin.audit.node.place import Place
 from rackpin.audit.node.sheet import Sheet
 
 _OF_UNIT = re.compile(r"/(ray-head|ray-worker|vllm@[^/:\n]+)\.service(?:/|$)", re.MULTILINE)
-_LIBRARY = re.compile(r"libnccl(?:[-.][^/]*)?\.so[^/]*$")
+_LIBRARY = re.compile(r"/libnccl\.so[^/]*$")  # not libnccl-net.so and other plugins
 _DELETED = " (deleted)"
 
 
@@ -101,6 +101,6 @@ def library_version(path: Path) -> str:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             match = re.search(rb"NCCL version (\d+(?:\.\d+)+)", data)
+            return match[1].decode() if match else "unknown version"
     except (OSError, ValueError) as error:
         return f"unreadable ({error})"
-    return match[1].decode() if match else "unknown version"
