@@ -16,6 +16,7 @@ from rackpin.checks.base import one_line
 
 LABEL = "rackpin.lock"  # the lock's digest
 ENGINE = "docker"
+REMEDY = KINDS["image.label"][1]
 ASK_S = 20.0
 RUN_S = 900.0  # reads every file of the environment
 
@@ -58,7 +59,9 @@ def audit_image(reference: str, wish: Expectation) -> Target:
         target = run_in(reference, wish)
     except EngineError as error:
         return unreachable(reference, str(error))
-    return with_label(target, labels.get(LABEL), wish.lock)
+    # What mends a node doesn't mend an image.
+    drift = [item.model_copy(update={"remedy": REMEDY}) for item in target.drift]
+    return with_label(target.model_copy(update={"drift": drift}), labels.get(LABEL), wish.lock)
 
 
 def labels_of(reference: str) -> dict[str, str]:
@@ -97,7 +100,7 @@ def with_label(target: Target, label: str | None, lock: str) -> Target:
         return target
     kind = "image.label"
     found = label or "no such label"
-    drift = Drift(kind=kind, subject=LABEL, expected=lock, found=found, remedy=KINDS[kind][1])
+    drift = Drift(kind=kind, subject=LABEL, expected=lock, found=found, remedy=REMEDY)
     return target.model_copy(
         update={
             "drift": [*target.drift, drift],

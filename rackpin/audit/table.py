@@ -9,6 +9,7 @@ from rich.text import Text
 from rackpin.audit.document import Document, Target
 from rackpin.report.text import clean
 
+SHOWN = 10  # of one kind on one node
 COLOURS = {"same": "green", "drift": "red", "could_not_look": "yellow"}
 WORDS = {"same": "same", "drift": "drift", "could_not_look": "could not look"}
 
@@ -17,7 +18,7 @@ def show(document: Document, console: Console, everything: bool) -> None:
     rows = [row for target in document.targets for row in rows_of(target, everything)]
     if rows:
         table = Table(box=None, pad_edge=False, show_edge=False)
-        for title in ("node", "kind", "what", "expected", "found"):
+        for title in ("node", "kind", "what"):
             table.add_column(title, overflow="fold")
         for cells in rows:
             table.add_row(*(Text(clean(cell)) for cell in cells))
@@ -28,8 +29,7 @@ def show(document: Document, console: Console, everything: bool) -> None:
         for said in dict.fromkeys(p for t in document.targets for p in t.proves):
             console.print(Text(clean(said)), soft_wrap=True)
     for target in document.targets:
-        colour = COLOURS[target.state]
-        console.print(Text(summary(target), style=colour), soft_wrap=True)
+        console.print(Text(summary(target), style=COLOURS[target.state]), soft_wrap=True)
     total = sum(sum(target.counts.values()) for target in document.targets)
     looked = "every file read" if document.deep else "quick; --deep reads every file"
     console.print(
@@ -39,17 +39,21 @@ def show(document: Document, console: Console, everything: bool) -> None:
     )
 
 
-def rows_of(target: Target, everything: bool) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
-        (target.name, d.kind, d.subject, d.expected, d.found) for d in target.drift
-    ]
+def rows_of(target: Target, everything: bool) -> list[tuple[str, str, str]]:
+    """Node, kind, and what differs; a kind that fills the screen is cut short."""
+    rows: list[tuple[str, str, str]] = []
+    shown = dict.fromkeys(target.counts, 0)
+    for d in target.drift:
+        if shown[d.kind] < SHOWN or everything:
+            text = f"{d.subject}\n  expected {d.expected}, found {d.found}"
+            rows.append((target.name, d.kind, text))
+            shown[d.kind] += 1
     for kind, count in target.counts.items():
-        listed = sum(item.kind == kind for item in target.drift)
-        if count > listed:
-            rows.append((target.name, kind, f"{count - listed} more", "", ""))
-    rows += [(target.name, "could not look", u.area, "an answer", u.why) for u in target.unseen]
+        if count > shown[kind]:
+            rows.append((target.name, kind, f"{count - shown[kind]} more"))
+    rows += [(target.name, "could not look", f"{u.area}: {u.why}") for u in target.unseen]
     if everything:
-        rows += [(target.name, "same", f"{s.area}: {s.subject}", s.found, "") for s in target.same]
+        rows += [(target.name, "same", f"{s.area}: {s.subject}: {s.found}") for s in target.same]
     return rows
 
 

@@ -96,7 +96,7 @@ def look_at_environment(place: Place, wish: dict[str, Any], sheet: Sheet, deep: 
     except OSError as error:
         raise Unseen(f"{error.filename}: {error.strerror}") from error
     compare_dists(dists, wish["dists"], sheet)
-    sealed = seal(place.at(used)) if wish["sealed"] and mark else None
+    sealed = seal(place.at(used), tree) if wish["sealed"] and mark else None
     compare_files(tree, site, dists, wish, sheet, sealed, deep)
     return used
 
@@ -151,9 +151,14 @@ def compare_dists(dists: list[Dist], locked: dict[str, str], sheet: Sheet) -> No
         sheet.differs("wheel.missing", name, locked[name], "not installed")
 
 
-def seal(env: Path) -> int:
-    """When the environment was whole, ns: a later touch of the mark doesn't move the folder."""
-    return min((env / ".complete").stat().st_ctime_ns, env.stat().st_mtime_ns)
+def seal(env: Path, tree: Tree) -> int | None:
+    """When the environment was whole, ns; None for a copy, whose file times say nothing.
+
+    A later touch of the mark moves its own time and not the folder's.
+    """
+    when = min((env / ".complete").stat().st_ctime_ns, env.stat().st_mtime_ns)
+    late = sum(changed > when for _, changed, _ in tree.files.values())
+    return when if late <= len(tree.files) // 2 else None
 
 
 def compare_files(
@@ -197,12 +202,15 @@ def compare_files(
         )
     if deep or sealed is None:
         said = f"the content of all {len(read)} files was read and hashed"
+        if sealed is None and wish["sealed"]:
+            said += "; the environment isn't where it was built (a copy, a restore), so its times "
+            said += "don't help and its compiled bytecode isn't proved"
     else:
         said = (
             f"{len(known)} files have their size and were not changed since the build, or were "
             f"read and hashed ({len(read)}); decay of the disk and a clock set back need --deep"
         )
-    sheet.proves.append(f"wheels: {said}; compiled bytecode is in no RECORD")
+    sheet.proves.append(f"wheels: {said}")
     sheet.agrees("wheel", "files", said)
 
 
