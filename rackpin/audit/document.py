@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -95,3 +96,14 @@ def document(
         exit_code=EXITS[outcome],
         targets=targets,
     )
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema (draft 2020-12) of the document as it is printed."""
+    made = Document.model_json_schema(mode="serialization")
+    made["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2))

@@ -76,6 +76,7 @@ def test_a_missing_environment_is_said_in_few_words(machine: Machine) -> None:
     ("path", "content", "kind"),
     [
         ("alpha-1.0.dist-info/RECORD", b"no, record\n", "wheel.record"),
+        ("alpha-1.0.dist-info/RECORD", b"a.py,sha256=x,many\n", "wheel.record"),
         ("gamma.egg-info", b"Name: gamma\n", "wheel.extra"),
         ("__pycache__/lonely.cpython-311.pyc", b"", "wheel.stray"),
         ("../../../bin/pip", b"", "wheel.stray"),

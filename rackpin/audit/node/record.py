@@ -22,7 +22,7 @@ Row = tuple[str, str, str]  # path, "sha256=…" or "", size or ""
 def record_rows(text: str) -> list[Row]:
     """The lines of a RECORD. ValueError for text that isn't one."""
     rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    if not rows or any(len(row) != 3 for row in rows):
+    if not rows or not all(len(row) == 3 and re.fullmatch(r"\d*", row[2]) for row in rows):
         raise ValueError("not a list of path, hash, size")
     return [(path, digest, size) for path, digest, size in rows]
 
