@@ -28,7 +28,7 @@ def environment(lock: Lock, sealed: bool = True) -> Environment:
     return Environment(
         path=env_path(lock),
         current=layout.CURRENT,
-        digest=lock.digest,
+        digest=locked.env_digest(lock),
         python=lock.python,
         dists=dict(sorted(lock.dists.items())),
         sealed=sealed,
@@ -57,7 +57,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
     closure = locked.debs_closure(lock)
     required = {
         key: {name: closure.get(key, {}).get(name) for name in packages} | of_lock
-        for key, of_lock in locked.debs(lock).items()
+        for key, of_lock in locked.debs(lock, node.gpus > 0).items()
     }
     nccl = locked.nccl(lock)
     own = fleet.instances_on(node) if nccl and node.gpus else []
@@ -81,7 +81,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
         holds={key: sorted(pins) for key in keys},
         candidates={key: pins for key in keys if pins},
         driver=locked.driver(lock) if node.gpus else None,
-        kernel=locked.kernel(lock),
+        kernel=locked.kernel(lock) if node.gpus else None,
         nccl=nccl,
         engines=[layout.vllm_unit(i.name) for i in own],
     )
@@ -96,7 +96,7 @@ def for_image(lock: Lock, name: str) -> Expectation:
         lock=lock.digest,
         os=[os.key for os in lock.os],
         environment=environment(lock, sealed=False),
-        debs=dict(locked.debs(lock)),
+        debs=locked.debs(lock, gpus=False),
         debs_known=locked.debs_closure(lock),
     )
 

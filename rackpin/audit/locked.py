@@ -24,19 +24,36 @@ DRIVER_FAMILY = (
 Versions = dict[str, str | None]  # package -> version, None: the lock names none
 
 
-def debs(lock: Lock) -> dict[str, Versions]:
-    """Packages that must be there, by OS key: the stack's list, with versions where locked."""
-    closure: dict[str, Versions] = debs_closure(lock)
+def env_digest(lock: Lock) -> str:
+    """What ``.complete`` of the lock's environment says."""
+    found: str = getattr(lock, "env_digest", lock.digest)
+    return found
+
+
+def debs(lock: Lock, gpus: bool) -> dict[str, Versions]:
+    """Packages that must be there, by OS key. ``gpus``: with those of driver and network.
+
+    A version that the lock's list leaves open is the one of the resolved closure.
+    """
+    found: dict[str, Versions] = {key: dict.fromkeys(names) for key, names in lock.debs.items()}
+    packages: dict[str, Any] = getattr(lock, "packages", {})
+    for key, items in packages.items():
+        wanted = [item for item in items if gpus or item.role == "environment"]
+        found.setdefault(key, {}).update({item.name: item.version for item in wanted})
+    closures = debs_closure(lock)
     return {
-        key: {name: closure.get(key, {}).get(name) for name in names}
-        for key, names in lock.debs.items()
+        key: {name: version or closures.get(key, {}).get(name) for name, version in table.items()}
+        for key, table in found.items()
     }
 
 
 def debs_closure(lock: Lock) -> dict[str, Versions]:
-    """Every package of the resolved closures, by OS key; empty for a lock without any."""
-    closures: dict[str, Any] = getattr(lock, "debs_closure", None) or {}
-    return {key: {deb.name: deb.version for deb in items} for key, items in closures.items()}
+    """Every package of the closures by OS key; one that isn't resolved has none."""
+    closures: dict[str, Any] = getattr(lock, "debs_closure", {})
+    return {
+        key: {deb.name: deb.version for deb in getattr(closure, "debs", ())}
+        for key, closure in closures.items()
+    }
 
 
 def apt_pins(fleet: Fleet) -> dict[str, str]:
@@ -54,11 +71,11 @@ def nccl(lock: Lock) -> dict[str, str] | None:
 
 def driver(lock: Lock) -> dict[str, str] | None:
     """Version and flavour (``open`` or ``closed``) of the kernel module, for nodes with GPUs."""
-    pin = getattr(lock, "driver", None)
+    pin = getattr(getattr(lock, "host", None), "driver", None)
     return {"version": pin.version, "flavour": pin.flavour} if pin else None
 
 
 def kernel(lock: Lock) -> str | None:
-    """The kernel release (``uname -r``) that the lock names."""
-    found: str | None = getattr(lock, "kernel", None)
-    return found
+    """The kernel release, as ``uname -r`` says it, that the lock names for nodes with GPUs."""
+    pin = getattr(getattr(lock, "host", None), "kernel", None)
+    return str(pin.release) if pin else None
