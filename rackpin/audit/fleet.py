@@ -53,10 +53,10 @@ def audit_node(wish: Expectation, deep: bool, execute: Execute, limit_s: float) 
     command = Command(
         "audit", f"{script.PYTHON} -I -", deadline_s=limit_s, stdin=script.carried(wish, deep)
     )
-
     nonce = secrets.token_hex(16)
     try:
-        said = execute(wish.name, batch.script([command], nonce, int(limit_s)), limit_s)
+        text = batch.script([command], nonce, int(limit_s))
+        said = execute(wish.name, text, limit_s + 2 * batch.KILL_AFTER_S)
         output = batch.split(said, nonce).get(command.name, NO_ANSWER)
     except Exception as error:  # whatever the connection raises
         why = one_line(str(error)) or "without a word"

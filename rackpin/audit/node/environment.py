@@ -67,8 +67,8 @@ class Dist:
         self.rows: list[Row] = record_rows(record)
 
 
-def look_at_environment(place: Place, wish: dict[str, Any], sheet: Sheet, deep: bool) -> str:
-    """Compare; returns the path of the environment in use, or "" when there is none."""
+def look_at_environment(place: Place, wish: dict[str, Any], sheet: Sheet, deep: bool) -> None:
+    """The environment in use, whichever that is, against the locked one."""
     link, path = wish["current"], wish["path"]
     try:
         used = str(place.at(link).readlink())
@@ -82,14 +82,14 @@ def look_at_environment(place: Place, wish: dict[str, Any], sheet: Sheet, deep: 
     if not place.at(used).is_dir():
         sheet.differs("env.complete", used, "an environment", "no directory")
         sheet.differs("wheel.missing", f"all {len(wish['dists'])}", "installed", "nothing")
-        return ""
+        return
     mark = (place.read(f"{used}/.complete") or "").strip()
     sheet.compare("env.complete", f"{used}/.complete", wish["digest"], mark or "missing")
     _python(place, used, wish["python"], sheet)
     site = place.at(f"{used}/lib/python{wish['python']}/site-packages")
     if not site.is_dir():
         sheet.differs("wheel.missing", f"all {len(wish['dists'])}", "installed", f"no {site.name}")
-        return used
+        return
     try:
         tree = Tree(place.at(used))
         dists = installed(site, sheet)
@@ -98,7 +98,6 @@ def look_at_environment(place: Place, wish: dict[str, Any], sheet: Sheet, deep: 
     compare_dists(dists, wish["dists"], sheet)
     sealed = seal(place.at(used), tree) if wish["sealed"] and mark else None
     compare_files(tree, site, dists, wish, sheet, sealed, deep)
-    return used
 
 
 def _python(place: Place, env: str, version: str, sheet: Sheet) -> None:
