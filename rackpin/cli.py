@@ -1,6 +1,7 @@
 """``rackpin …``: what pyinfra has no verb for. Changes go through ``pyinfra INVENTORY DEPLOY``.
 
 Exit codes: 0 done, 1 the answer is no (not ready, problems found), 2 bad input or usage.
+``rackpin audit`` has its own: 2 drift, 3 could not look.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackpin.desired import Desired, Target
-from rackpin.stages import base, python, ray, serve
+from rackpin.stages import audit, base, python, ray, serve
 
 STAGES: dict[str, Callable[[Target], Desired]] = {
     "base": base.desired,
     "python": python.desired,
     "ray": ray.desired,
     "serve": serve.desired,
+    "audit": audit.desired,
 }

@@ -1,0 +1,1 @@
+"""What is there against the lock: nodes, this machine, images."""

@@ -1,0 +1,136 @@
+"""Makes the expectation of a node or an image from stages, inventory and lock."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+
+from rackpin import layout
+from rackpin.audit import locked
+from rackpin.audit.expectation import (
+    INTERFACE_MARK,
+    Block,
+    Directory,
+    Environment,
+    Expectation,
+    File,
+)
+from rackpin.audit.node.main import EXPECTED
+from rackpin.audit.node.units import UNIT_DIR
+from rackpin.desired import OWNED_MARK, Desired, OwnedFile, Target
+from rackpin.stack.environment import env_path
+from rackpin.stack.lock import Lock
+from rackpin.stages.base import HOSTS_BEGIN, HOSTS_END, SWAP_MASK, hosts_file
+
+
+def environment(lock: Lock, sealed: bool = True) -> Environment:
+    return Environment(
+        path=env_path(lock),
+        current=layout.CURRENT,
+        digest=locked.env_digest(lock),
+        python=lock.python,
+        dists=dict(sorted(lock.dists.items())),
+        sealed=sealed,
+    )
+
+
+def for_node(target: Target, without: str = "", more: Iterable[Desired] = ()) -> Expectation:
+    """The expectation of a node, from all stages but ``without``, and ``more`` beside them."""
+    from rackpin.stages import STAGES  # late: one of the stages asks for this
+
+    anywhere = dataclasses.replace(target, interface=INTERFACE_MARK)
+    wishes = [stage(anywhere) for name, stage in STAGES.items() if name != without]
+    return from_wishes(anywhere, [*wishes, *more])
+
+
+def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
+    """All stages' wishes of one node, joined with what the lock says."""
+    fleet, node, lock = target.fleet, target.node, target.lock
+    files = [file for wish in wishes for file in wish.files]
+    folders = [folder for wish in wishes for folder in wish.directories]
+    paths = [PurePosixPath(file.path) for file in files]
+    packages = [name for wish in wishes for name in wish.packages]
+    links = {SWAP_MASK: "/dev/null"} if any(SWAP_MASK in w.foreign for w in wishes) else {}
+    pins = locked.apt_pins(fleet)
+    keys = [os.key for os in lock.os]
+    closure = locked.debs_closure(lock)
+    required = {
+        key: {name: closure.get(key, {}).get(name) for name in packages} | of_lock
+        for key, of_lock in locked.debs(lock, node.gpus > 0).items()
+    }
+    nccl = locked.nccl(lock)
+    own = fleet.instances_on(node) if nccl and node.gpus else []
+    return Expectation(
+        kind="host",
+        name=node.name,
+        address=node.address,
+        fleet=fleet.config.fleet,
+        stack=lock.stack,
+        lock=lock.digest,
+        os=keys,
+        environment=environment(lock),
+        files=[expected_file(file) for file in files],
+        directories=[Directory(**dataclasses.asdict(folder)) for folder in folders],
+        links=links,
+        blocks=[hosts_block(target)],
+        unit_files=sorted(path.name for path in paths if str(path.parent) == UNIT_DIR),
+        units=sorted({unit for wish in wishes for unit in wish.units}),
+        debs=required,
+        debs_known={key: {**closure.get(key, {}), **pins} for key in keys},
+        holds={key: sorted(pins) for key in keys},
+        candidates={key: pins for key in keys if pins},
+        driver=locked.driver(lock) if node.gpus else None,
+        kernel=locked.kernel(lock) if node.gpus else None,
+        nccl=nccl,
+        engines=[layout.vllm_unit(i.name) for i in own],
+    )
+
+
+def for_image(lock: Lock, name: str) -> Expectation:
+    """The expectation of an image: the same environment, no unit, no driver."""
+    return Expectation(
+        kind="image",
+        name=name,
+        stack=lock.stack,
+        lock=lock.digest,
+        os=[os.key for os in lock.os],
+        environment=environment(lock, sealed=False),
+        debs=locked.debs(lock, gpus=False),
+        debs_known=locked.debs_closure(lock),
+    )
+
+
+def expected_file(file: OwnedFile) -> File:
+    # The list itself names the mark, whatever the NIC is.
+    moving = INTERFACE_MARK in file.content and file.path != EXPECTED
+    if moving and file.secret:
+        raise ValueError(f"{file.path}: a secret file must not depend on the NIC")
+    return File(
+        path=file.path,
+        sha256="" if moving else file.sha256,
+        content=file.content if moving else None,
+        mode=file.mode,
+        owner=file.owner,
+        group=file.group,
+        secret=file.secret,
+    )
+
+
+def hosts_block(target: Target) -> Block:
+    lines = hosts_file("", target.fleet, target.node).splitlines()
+    begin, end = lines.index(HOSTS_BEGIN), lines.index(HOSTS_END)
+    return Block(path="/etc/hosts", begin=HOSTS_BEGIN, end=HOSTS_END, lines=lines[begin + 1 : end])
+
+
+def owned_json(expectation: Expectation) -> str:
+    """The text of the file on the node, with the mark that says whose it is."""
+    first = f"{OWNED_MARK}: what rackpin-audit.timer compares this node with"
+    body = expectation.model_dump_json(indent=1)
+    return f'{{\n "_owned": "{first}",{body.removeprefix("{")}\n'
+
+
+def with_records(expectation: Expectation, records: Mapping[str, str]) -> Expectation:
+    """The same, with what the RECORDs of the locked wheels say."""
+    env = expectation.environment.model_copy(update={"records": dict(records)})
+    return expectation.model_copy(update={"environment": env})
