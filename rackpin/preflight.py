@@ -59,7 +59,8 @@ def check_node(
                 f"the stack has Python {os.python} for {os.key}",
                 f"nodes are built with {lock.python} so far: use a stack of its own for it",
             )
-        if lock.host.driver:  # what is under a driver comes from the lock, or not at all
+        # What is under a driver comes from the lock, or not at all.
+        if lock.host.driver and node.gpus:
             try:
                 lock.require_debs(os.key)
             except StackError as error:

@@ -47,6 +47,8 @@ def test_a_driver_without_its_debs_and_another_python(
     found = problems(fleet, gpu, survey)
     assert keys(found) == ["stack"]
     assert "debs_closure.debian-12: unresolved" in found[0].message
+    fleet.nodes["head1"] = fleet.nodes["head1"].model_copy(update={"gpus": 0})
+    assert problems(fleet, gpu, survey) == [], "a node without a card needs no driver"
     other = lock.but(os=[lock.os[0].model_copy(update={"python": "3.12"})])
     assert keys(problems(fleet, other, survey)) == ["python"]
 
