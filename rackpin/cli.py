@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from rackpin import __version__
+from rackpin.image.cli import image
 from rackpin.inventory_cli import inventory
 from rackpin.lab.cli import lab
 from rackpin.report.cli import report
@@ -20,5 +21,5 @@ def main() -> None:
     """Bare GPU hosts to a serving fleet that stays exactly as pinned, and proves it."""
 
 
-for command in (inventory, lab, lock_command, report, wheelhouse_command):
+for command in (image, inventory, lab, lock_command, report, wheelhouse_command):
     main.add_command(command)
