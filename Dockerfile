@@ -4,25 +4,30 @@
 #   rackpin image context STACK DIR      only prepares it; then any BuildKit builds it (docs/image.md)
 #
 # The context is mounted while the stages run, so neither the tool nor a wheel is in any layer.
+# The address of the wheels comes as a secret: it isn't one, but it is no part of what is built, so
+# another address must not build again.
 # Whatever depends on the stack (ENV, labels) is written at the mark below when it is prepared.
 ARG BASE
 FROM ${BASE}
 
 ARG STACK
-ARG WHEELHOUSE
 ARG BASE_DIGEST
 ARG PYTHON_PACKAGE=python3
 
 SHELL ["/bin/sh", "-euc"]
 RUN --mount=type=bind,target=/rackpin \
+    --mount=type=secret,id=wheelhouse \
     --mount=type=tmpfs,target=/tmp \
     --mount=type=tmpfs,target=/var/lib/apt/lists \
     --mount=type=tmpfs,target=/var/cache/apt \
     export DEBIAN_FRONTEND=noninteractive; \
+    if ! [ -x /rackpin/tool/pyinfra ]; then \
+      echo "no prepared context: use the command rackpin image context STACK DIR" >&2; exit 1; \
+    fi; \
     apt-get -q -o APT::Update::Error-Mode=any update; \
     apt-get -q -y --no-install-recommends install "${PYTHON_PACKAGE}"; \
     cd /tmp; \
-    RACKPIN_STACK="${STACK}" RACKPIN_WHEELHOUSE="${WHEELHOUSE}" \
+    RACKPIN_STACK="${STACK}" RACKPIN_WHEELHOUSE="$(cat /run/secrets/wheelhouse)" \
       /rackpin/tool/pyinfra -y /rackpin/inventories/image.py /rackpin/deploys/image.py; \
     test -s /opt/rackpin/current/.complete; \
     if ldconfig -p | grep -E 'libcuda\.so|libnvidia-ml\.so'; then \

@@ -12,6 +12,7 @@ from rackpin.image.cli import image
 from rackpin.inventory_cli import inventory
 from rackpin.lab.cli import lab
 from rackpin.report.cli import report
+from rackpin.sbom_cli import sbom_command
 from rackpin.stack.cli import lock_command, wheelhouse_command
 
 
@@ -21,5 +22,5 @@ def main() -> None:
     """Bare GPU hosts to a serving fleet that stays exactly as pinned, and proves it."""
 
 
-for command in (image, inventory, lab, lock_command, report, wheelhouse_command):
+for command in (image, inventory, lab, lock_command, report, sbom_command, wheelhouse_command):
     main.add_command(command)

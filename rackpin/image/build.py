@@ -27,6 +27,7 @@ class Base:
 
     ref: str
     digest: str
+    made_tag: bool = False  # ours only while the image is built
 
 
 @dataclass(frozen=True)
@@ -67,24 +68,20 @@ def resolve_base(ref: str) -> Base:
     # Imported here, no registry knows it. FROM takes no id, so a name is made of it.
     name = f"rackpin-base:{found['Id'].removeprefix('sha256:')}"
     docker("image", "tag", found["Id"], name)
-    return Base(name, found["Id"])
+    return Base(name, found["Id"], made_tag=bool(found.get("RepoTags")))
 
 
 def build_argv(
-    lock: Lock, base: Base, url: str, context: Path, tag: str, environ: Mapping[str, str]
+    lock: Lock, base: Base, url: Path, context: Path, tag: str, environ: Mapping[str, str]
 ) -> list[str]:
-    """``docker build …`` without the program. Same arguments as docs/image.md shows."""
-    args = {
-        "BASE": base.ref,
-        "BASE_DIGEST": base.digest,
-        "STACK": lock.stack,
-        "WHEELHOUSE": url,
-    }
+    """``docker build …`` without the program; ``url`` is a file with the wheels' address."""
+    args = {"BASE": base.ref, "BASE_DIGEST": base.digest, "STACK": lock.stack}
     # apt's way out; Docker keeps these out of the image and its history
     args |= {name: environ[name] for name in PROXIES if environ.get(name)}
     options = [word for name, value in args.items() for word in ("--build-arg", f"{name}={value}")]
     # Host's network: the build takes wheels from this machine as a node does, and only those it
     # needs; as part of the context every byte of the wheelhouse would be copied first.
+    options += ["--secret", f"id=wheelhouse,src={url}"]
     return ["build", "--network", "host", *options, "--tag", tag, str(context)]
 
 
@@ -109,12 +106,15 @@ def build(
             port = int(free.server_address[1])
         serve.serve_background(house, LOOPBACK, port, work / "pid", work / "log")
         try:
-            url = f"http://{LOOPBACK}:{port}"
+            url = work / "url"
+            url.write_text(f"http://{LOOPBACK}:{port}", encoding="ascii")
             argv = build_argv(lock, found, url, context, tag, os.environ)
             say(f"building {tag} on {found.ref}")
             _run([program, *argv], {**os.environ, **more})
         finally:
             serve.stop_background(work / "pid")
+            if found.made_tag:
+                docker("image", "rm", "--no-prune", found.ref)  # only the name: it has another
     image = json.loads(docker("image", "inspect", tag))[0]
     return Built(tag, str(image["Id"]), int(image["Size"]), time.monotonic() - start)
 

@@ -91,7 +91,7 @@ def _tool(lock: Lock, directory: Path, root: Path) -> None:
     wanted = directory / "requirements.txt"
     # uv itself comes from the wheelhouse, as on a host
     uv("export", "--frozen", "--no-dev", "--no-emit-project", "--no-emit-package", "uv",
-       "--quiet", "--output-file", str(wanted), cwd=root)  # fmt: skip
+       "--no-header", "--quiet", "--output-file", str(wanted), cwd=root)  # fmt: skip
     uv("pip", "install", "--quiet", "--target", str(directory / "site"), "--requirement",
        str(wanted), "--require-hashes", "--no-deps", "--only-binary", ":all:",
        "--python-version", python, "--python-platform", "x86_64-unknown-linux-gnu",

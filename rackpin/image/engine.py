@@ -9,22 +9,23 @@ from functools import cache
 from pathlib import Path
 
 ASK_S = 30.0
+INSTALL = "install Docker, or run this where it is"
 
 
 class ImageError(Exception):
     """An image can't be built or asked; the text says what to do."""
 
 
-def docker(
-    *argv: str, deadline_s: float = ASK_S, stdin: str = "", program: str = "docker"
-) -> str:
+def docker(*argv: str, deadline_s: float = ASK_S, stdin: str = "", program: str = "docker") -> str:
     """stdout of a docker command; :class:`ImageError` with its own words when it fails."""
     try:
         done = subprocess.run(
             [program, *argv], input=stdin, capture_output=True, text=True, timeout=deadline_s
         )
     except FileNotFoundError:
-        raise ImageError(f"{program}: not installed; install Docker, or run this elsewhere") from None
+        raise ImageError(
+            f"{program}: not installed; install Docker, or run this elsewhere"
+        ) from None
     except subprocess.TimeoutExpired:
         raise ImageError(f"docker {argv[0]}: no answer within {deadline_s:g} s") from None
     if done.returncode != 0:
@@ -51,7 +52,7 @@ def builder() -> tuple[str, Mapping[str, str]]:
         if version.isdigit() and int(version) < 23:
             return str(program), {"DOCKER_BUILDKIT": "1"}
     if not seen:
-        raise ImageError("docker: not installed; install Docker, or run this elsewhere")
+        raise ImageError(f"docker: not installed; {INSTALL}")
     raise ImageError(
         f"{', '.join(map(str, seen))}: has no BuildKit; install the plugin (docker-buildx-plugin)"
     )

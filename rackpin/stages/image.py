@@ -1,4 +1,4 @@
-"""image: what a container has of the stages base, python and serve; kernel and units are the host's.
+"""image: what a container has of base, python and serve; kernel and units are the host's.
 
 Not one of :data:`rackpin.stages.STAGES`: no node has it.
 """
@@ -19,12 +19,20 @@ def target(lock: Lock, wheelhouse_url: str) -> Target:
     return Target(Fleet(config=config, nodes={node.name: node}), node, lock)
 
 
+def os_release(text: str) -> tuple[str, str]:
+    """``ID`` and ``VERSION_ID`` of ``/etc/os-release``; empty where it doesn't say."""
+    entries = (line.partition("=") for line in text.splitlines())
+    values = {key: value.strip().strip('"') for key, _, value in entries}
+    return values.get("ID", ""), values.get("VERSION_ID", "")
+
+
 def environment(lock: Lock) -> dict[str, str]:
     """``ENV`` of the image: as in ``/etc/rackpin/node.env``, without what is a node's own."""
     # Which variables a stack's engine needs (its NCCL, for one), where the lock says so.
     of_engine = getattr(lock, "engine_environment", None)
     extra: dict[str, str] = of_engine(layout.CURRENT) if of_engine else {}
-    return extra | base.common_env(RayConfig()) | base.data("image.yaml")["env"]
+    own: dict[str, str] = base.data("image.yaml")["env"]
+    return extra | base.common_env(RayConfig()) | own
 
 
 def desired(target: Target) -> Desired:
