@@ -23,6 +23,7 @@ from rackpin.lab.base import ensure_base
 from rackpin.lab.services import MAKE_MODEL
 from rackpin.stack import wheelhouse
 from rackpin.stack.lock import Lock, load_stack
+from rackpin.stack.serve import Server, serve_background, stop_background
 from rackpin.stages import image as stage
 from tests.lab import docker as engines
 
@@ -53,7 +54,6 @@ def docker_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip(lack)
     base = ensure_base(description.read(ROOT / "lab" / "lab.yaml", "image"), print)
     directory = tmp_path_factory.mktemp("docker") / "engine"
-    before = sh("nft", "list", "ruleset")
     with engines.engine(directory) as socket, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", socket)
         tar = subprocess.Popen(["tar", "-C", str(base), "-c", "."], stdout=subprocess.PIPE)
@@ -63,7 +63,7 @@ def docker_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )  # fmt: skip
         assert tar.wait(timeout=60) == 0
         yield directory
-    assert sh("nft", "list", "ruleset") == before
+    assert "docker" not in sh("nft", "list", "ruleset").lower() + sh("ip", "-o", "link")
     assert not directory.exists()
     assert engines.processes_of(directory) == []
     assert str(directory) not in Path("/proc/self/mounts").read_text()
@@ -209,19 +209,54 @@ def health(container: str) -> str:
     return sh("docker", "inspect", "--format", "{{.State.Health.Status}}", container)
 
 
-def test_the_same_deploy_runs_from_outside(tag: str, lock: Lock) -> None:
-    """pyinfra's own connector, on a container of the image: nothing is left to do but look."""
-    options = ["--detach", "--user", "0", "--network", "host", "--entrypoint", "sleep"]
-    container = sh("docker", "run", *options, tag, "600")
+def test_the_same_deploy_runs_from_outside(docker_host: Path, lock: Lock, tmp_path: Path) -> None:
+    """pyinfra's own connector, on a bare container; the second time nothing is left to do."""
+    house = wheelhouse.build(load_stack("cpu-lab"), say=print)
+    with Server(house, ADDRESS, 0) as free:
+        port = int(free.server_address[1])
+    options = ["--detach", "--network", "host", "--init"]
+    container = sh("docker", "run", *options, "debian:bookworm-lab", "sleep", "3000")
+    serve_background(house, ADDRESS, port, tmp_path / "pid", tmp_path / "log")
+    env = {
+        **os.environ,
+        "RACKPIN_STACK": "cpu-lab",
+        "RACKPIN_IMAGE": f"@docker/{container}",
+        "RACKPIN_WHEELHOUSE": f"http://{ADDRESS}:{port}",
+    }
     try:
-        env = {**os.environ, "RACKPIN_STACK": "cpu-lab", "RACKPIN_IMAGE": f"@docker/{container}"}
+        for expected in ("] Success", "] No changes"):
+            done = subprocess.run(
+                [str(Path(sys.executable).parent / "pyinfra"), "-y", "inventories/image.py",
+                 "deploys/image.py"],
+                cwd=ROOT, env=env, capture_output=True, text=True, timeout=BUILD_S,
+            )  # fmt: skip
+            said = done.stdout + done.stderr
+            assert done.returncode == 0, said
+            assert expected in said
+        assert "] Success" not in said, said
+        inside = ["docker", "exec", "-i", "--user", "rackpin", container, PYTHON, "-I", "-"]
+        found = json.loads(sh(*inside, stdin=probe.source("versions")))
+        assert found["dists"] == lock.dists
+    finally:
+        stop_background(tmp_path / "pid")
+        sh("docker", "rm", "--force", container)
+
+
+def test_a_base_of_another_os_is_refused_before_any_change(docker_host: Path) -> None:
+    options = ["--detach", "--network", "none", "--init"]
+    container = sh("docker", "run", *options, "debian:bookworm-lab", "sleep", "600")
+    env = {**os.environ, "RACKPIN_STACK": "cpu-lab", "RACKPIN_IMAGE": f"@docker/{container}"}
+    try:
+        other = "printf 'ID=debian\\nVERSION_ID=99\\n' > /etc/os-release"
+        sh("docker", "exec", container, "sh", "-c", other)
         done = subprocess.run(
             [str(Path(sys.executable).parent / "pyinfra"), "-y", "inventories/image.py",
              "deploys/image.py"],
-            cwd=ROOT, env=env, capture_output=True, text=True, timeout=600,
+            cwd=ROOT, env=env, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, said
-        assert "Success" not in said, said
+        assert done.returncode != 0
+        assert "not for debian 99" in done.stdout + done.stderr
+        gone = subprocess.run(["docker", "exec", container, "id", "rackpin"], capture_output=True)
+        assert gone.returncode != 0
     finally:
         sh("docker", "rm", "--force", container)
