@@ -19,10 +19,12 @@ COMMANDS = {
     "bundle": "rackpin.bundle.cli:bundle_command",
     "check": "rackpin.compat.cli:check_command",
     "diff": "rackpin.stack.lock_cli:diff_command",
+    "image": "rackpin.image.cli:image",
     "inventory": "rackpin.inventory_cli:inventory",
     "lab": "rackpin.lab.cli:lab",
     "lock": "rackpin.stack.lock_cli:lock_command",
     "report": "rackpin.report.cli:report",
+    "sbom": "rackpin.sbom_cli:sbom_command",
     "wheelhouse": "rackpin.stack.cli:wheelhouse_command",
 }
 

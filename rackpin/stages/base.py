@@ -11,7 +11,7 @@ import yaml
 
 from rackpin import deadlines, layout
 from rackpin.desired import Desired, OwnedDir, Target, owned
-from rackpin.inventory import Fleet, Node
+from rackpin.inventory import Fleet, Node, RayConfig
 
 PACKAGES = ("chrony",)  # Ray and TLS need one time; timesyncd doesn't serve offsets to check
 HOSTS_BEGIN = "# begin rackpin: nodes of this fleet"
@@ -90,13 +90,9 @@ def _without_own_name(line: str, name: str) -> str | None:
     return f"{fields[0]} {' '.join(others)}" if others else None
 
 
-def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
-    """Environment of Ray and the engines: addresses from the inventory, never from host names."""
-    nic = node.fabric_interface or interface
-    ray = fleet.config.ray
-    env = {
-        "VLLM_HOST_IP": node.address,
-        "RAY_ADDRESS": f"{fleet.head.address}:{ray.ports.gcs}",
+def common_env(ray: RayConfig) -> dict[str, str]:
+    """Environment of Ray and the engines that is the same on every node and in every image."""
+    return {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_memory_usage_threshold": f"{ray.memory_usage_threshold:g}",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(ray.reconnect_timeout_s),
@@ -114,10 +110,24 @@ def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
         "XDG_CACHE_HOME": f"{layout.STATE}/home/.cache",
         "XDG_CONFIG_HOME": layout.XDG_CONFIG,
     }
+
+
+def own_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
+    """What only this node's environment has: its address, its NIC, what the inventory adds."""
+    nic = node.fabric_interface or interface
+    env = {
+        "VLLM_HOST_IP": node.address,
+        "RAY_ADDRESS": f"{fleet.head.address}:{fleet.config.ray.ports.gcs}",
+    }
     if nic:
         # "=" is an exact name: a bare value is a prefix and takes pkey children too (F071)
         env |= {"GLOO_SOCKET_IFNAME": nic, "NCCL_SOCKET_IFNAME": f"={nic}"}
     return env | node.env
+
+
+def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
+    """Environment of Ray and the engines: addresses from the inventory, never from host names."""
+    return common_env(fleet.config.ray) | own_env(fleet, node, interface)
 
 
 def desired(target: Target) -> Desired:

@@ -14,8 +14,8 @@ from rackpin.stages import ray
 NOT_CARRIED = '["VLLM_API_KEY", "Owned by rackpin"]\n'
 
 
-def arguments(instance: Instance, address: str) -> list[str]:
-    """The engine's command line after the module. No secret is ever here."""
+def plain_arguments(instance: Instance, address: str) -> list[str]:
+    """The engine's command line after the module, one word an item. No secret is ever here."""
     given = [
         f"--model={instance.model}",
         f"--served-model-name={instance.served_name}",
@@ -29,7 +29,14 @@ def arguments(instance: Instance, address: str) -> list[str]:
         given.append(f"--max-model-len={instance.max_model_len}")
     if instance.executor == "ray":
         given.append("--distributed-executor-backend=ray")
-    return given + [systemd_quote(argument) for argument in instance.args]
+    return given + list(instance.args)
+
+
+def arguments(instance: Instance, address: str) -> list[str]:
+    """The same words as a unit file takes them; only what a person wrote can need quotes."""
+    words = plain_arguments(instance, address)
+    own = len(words) - len(instance.args)
+    return words[:own] + [systemd_quote(argument) for argument in words[own:]]
 
 
 def systemd_quote(text: str) -> str:
@@ -56,16 +63,21 @@ def run_file(instance: Instance, address: str) -> str:
     return json.dumps({"_owned": "Owned by rackpin", **wanted}, indent=1) + "\n"
 
 
+def common_files() -> list[OwnedFile]:
+    """What every engine needs, whichever instance it is."""
+    return [
+        OwnedFile(f"{layout.XDG_CONFIG}/vllm/ray_non_carry_over_env_vars.json", NOT_CARRIED),
+        owned("usr/local/lib/rackpin/vllm-gate.j2", mode="755"),
+        owned("usr/local/lib/rackpin/vllm-ready.j2", mode="755"),
+    ]
+
+
 def desired(target: Target) -> Desired:
     fleet, node = target.fleet, target.node
     instances = fleet.instances_on(node)
     if not instances:
         return Desired()
-    files = [
-        OwnedFile(f"{layout.XDG_CONFIG}/vllm/ray_non_carry_over_env_vars.json", NOT_CARRIED),
-        owned("usr/local/lib/rackpin/vllm-gate.j2", mode="755"),
-        owned("usr/local/lib/rackpin/vllm-ready.j2", mode="755"),
-    ]
+    files = common_files()
     for instance in instances:
         base = f"{layout.INSTANCE_DIR}/{instance.name}"
         key = Path(instance.api_key_file).expanduser().read_text().strip()
