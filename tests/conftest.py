@@ -72,7 +72,10 @@ def fleet(key_file: Path) -> Fleet:
                 fingerprint=APT_FINGERPRINT,
             ),
             AptRepository(
-                name="site", uri="file:///srv/debs", suite="stable", components=["main"],
+                name="site",
+                uri="file:///srv/debs",
+                suite="stable",
+                components=["main"],
                 trusted=True,
             ),
         ],
