@@ -1,4 +1,4 @@
-"""base: kernel settings, limits, time, names; no automatic upgrade moves the stack."""
+"""base: kernel settings, limits, time, names."""
 
 from pyinfra import host
 from pyinfra.operations import files, server

@@ -19,11 +19,12 @@ from pyinfra.context import ctx_host
 from rackpin import layout, runlog
 from rackpin.desired import Desired, Target
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
+from rackpin.facts_apt import Apt
 from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
 from rackpin.preflight import check_node
 from rackpin.stack import wheelhouse
-from rackpin.stages import STAGES
+from rackpin.stages import STAGES, apt
 from rackpin.stages.python import complete_mark
 
 # What a changed file asks for, in this order, once per stage.
@@ -83,6 +84,7 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
         (Survey, {"head_address": target.fleet.head.address}),
         (Users, {"names": (layout.USER,)}),
         (Text, {"path": "/etc/hosts"}),
+        (Apt, {"names": apt.names(target)}),
     ]
     for stage in STAGES.values():
         wish = stage(target)
@@ -133,7 +135,7 @@ def survey_host(
     surveys[node.name] = survey
     stage = STAGES["python"](target)
     paths = target_host.get_fact(Paths, paths=stage.paths)
-    return check_node(
+    problems = check_node(
         run.fleet,
         node,
         run.lock,
@@ -141,6 +143,8 @@ def survey_host(
         environment_exists=paths.get(complete_mark(run.lock), ABSENT).kind == "file",
         clock=(asked, answered),
     )
+    state = target_host.get_fact(Apt, names=apt.names(target))
+    return [*problems, *(apt.superseded(target, state)[1] if state else ())]
 
 
 def apply_files(stage: str, wish: Desired) -> None:

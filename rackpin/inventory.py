@@ -18,6 +18,9 @@ ROLES = ("head", "workers", "gateway", "monitoring")
 # Names that become part of a unit's or a directory's name.
 NAME = r"^[a-z0-9][a-z0-9-]{0,40}$"
 SERVED_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$"
+DEB_NAME = r"^[a-z0-9][a-z0-9+.-]+$"
+DEB_VERSION = r"^[0-9][A-Za-z0-9.+:~-]*$"
+SUITE = r"^[A-Za-z0-9._~+/-]+$"
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[int, Field(ge=1)]
@@ -105,6 +108,33 @@ class Instance(Model):
         return self.tp * self.pp // len(self.nodes)
 
 
+class AptRepository(Model):
+    """One apt repository, owned whole: its source file, its key, and who may use it.
+
+    Without a key only if ``trusted`` says so in so many words: a plain local one.
+    """
+
+    name: str = Field(pattern=NAME)
+    uri: str  # http(s)://, or file:/// for a directory that every node has
+    suite: str = Field(pattern=SUITE)  # ends with / for a flat repository
+    components: list[str] = Field(default_factory=list)  # none for a flat one
+    key_file: str | None = None  # public key on the control machine; absolute once it is loaded
+    fingerprint: str | None = None  # of the key that may sign: 40 hex digits, spaces allowed
+    trusted: bool = False
+
+    @property
+    def flat(self) -> bool:
+        return self.suite.endswith("/")
+
+
+class AptPin(Model):
+    """One package at one exact version; ``origin`` is the repository it must come from."""
+
+    name: str = Field(pattern=DEB_NAME)
+    version: str = Field(pattern=DEB_VERSION)
+    origin: str | None = None  # a name of apt_repositories; None: any that the node has
+
+
 class FleetConfig(Model):
     """Values that are one for the whole fleet: give them to the group ``all`` of the inventory."""
 
@@ -126,6 +156,9 @@ class FleetConfig(Model):
     # GB/s busbw over all nodes; None: no SKU figure
     collective_min_gb_s: float | None = Field(None, gt=0)
     report_dir: str = "reports"
+    apt_repositories: list[AptRepository] = Field(default_factory=list)
+    apt_pins: list[AptPin] = Field(default_factory=list)
+    apt_proxy: str | None = None  # for the hosts of apt_repositories only
 
 
 class Node(Model):

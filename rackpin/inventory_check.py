@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rackpin import inventory_engines, inventory_files, inventory_rules
+from rackpin import inventory_apt, inventory_engines, inventory_files, inventory_rules
 from rackpin.inventory import ROLES, ROOT, Fleet, Node
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.inventory_read import (
@@ -30,7 +30,12 @@ __all__ = [
     "load_fleet",
 ]
 
-RULES = (*inventory_rules.RULES, *inventory_engines.RULES, *inventory_files.RULES)
+RULES = (
+    *inventory_rules.RULES,
+    *inventory_engines.RULES,
+    *inventory_files.RULES,
+    *inventory_apt.RULES,
+)
 
 
 def known_stacks(directory: Path = ROOT / "stacks") -> list[str]:
@@ -91,7 +96,14 @@ def load_fleet(
         )
         for i, _ in engines
     ]
-    return Fleet(config=config.model_copy(update={"instances": instances}), nodes=nodes)
+    repositories = [
+        r.model_copy(update={"key_file": str(inventory_files.resolve(r.key_file, draft.base))})
+        if r.key_file
+        else r
+        for r in config.apt_repositories
+    ]
+    update = {"instances": instances, "apt_repositories": repositories}
+    return Fleet(config=config.model_copy(update=update), nodes=nodes)
 
 
 def fleet_from_pyinfra(inventory: Any, source: str | None = None) -> Fleet:

@@ -6,14 +6,19 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import isclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 from pyinfra.api.exceptions import InventoryError as PyinfraInventoryError
 
 from rackpin.inventory import (
+    DEB_NAME,
+    DEB_VERSION,
     NAME,
     SERVED_NAME,
+    SUITE,
+    AptPin,
+    AptRepository,
     FleetConfig,
     Instance,
     Limits,
@@ -54,10 +59,14 @@ EXAMPLES = {
     "nodes": 'list the nodes it runs on, e.g. "nodes": ["gpu001", "gpu002"]',
 }
 
+LISTS = ("instances", "apt_repositories", "apt_pins")  # keys whose value is a list of entries
 
 PATTERNS = {
     NAME: "a-z, 0-9 and -, at most 41 characters, the first no -",
     SERVED_NAME: "letters, digits and . _ : / @ + -, without a space",
+    DEB_NAME: "a Debian package's name",
+    DEB_VERSION: "a whole version as apt prints it, e.g. 535.129.03-0ubuntu1; no * in it",
+    SUITE: "a suite's name, or a path that ends with / for a flat repository",
 }
 
 
@@ -150,13 +159,15 @@ def unknown_key(node: str, key: str, allowed: Collection[str], prefix: str = "")
         "ray.ports": RayPorts,
         "limits": Limits,
         "instances": Instance,
+        "apt_repositories": AptRepository,
+        "apt_pins": AptPin,
     }
     wanted = alias or key
     home = next((h for h, model in homes.items() if wanted in model.model_fields), "")
     if meant:
         remedy = f"did you mean `{meant}`? Rename it, or remove it"
     elif home and not prefix:
-        place = "an entry of `instances`" if home == "instances" else f"`{home}`"
+        place = f"an entry of `{home}`" if home in LISTS else f"`{home}`"
         remedy = f"`{wanted}` belongs in {place}; move it there"
     elif prefix and (key in FleetConfig.model_fields or key in Node.model_fields):
         remedy = f"`{key}` stands beside `{prefix.split('[')[0].split('.')[0]}`; move it out"
@@ -218,6 +229,10 @@ def _key_and_owner(loc: Sequence[Any], model: type[BaseModel]) -> tuple[str, typ
             break
         if isclass(field.annotation) and issubclass(field.annotation, BaseModel):
             owner = field.annotation
+            continue
+        inner = next(iter(get_args(field.annotation)), None)
+        if isclass(inner) and issubclass(inner, BaseModel):
+            owner = inner  # a list of entries: an index follows, then a key of the entry
             continue
         rest = loc[depth + 1 :]  # a list's index or a dict's key; what follows is a union tag
         if isinstance(rest[0], int):

@@ -15,6 +15,9 @@ STATE = "/var/lib/rackpin"
 PENDING = f"{STATE}/pending"  # what changed files still ask for; survives a killed run
 XDG_CONFIG = f"{STATE}/home/.config"  # of the user that runs Ray and the engines
 BACKUPS = f"{STATE}/backup"  # an operator's own file, kept before rackpin owns its path
+APT = f"{STATE}/apt"
+APT_PROVED = f"{APT}/proved"  # digest of the apt wish that was proved last
+APT_HELD = f"{APT}/held"  # packages that rackpin holds; a site's own holds are not in it
 
 RAY_HEAD_UNIT = "ray-head.service"
 RAY_WORKER_UNIT = "ray-worker.service"

@@ -15,26 +15,18 @@ from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
 from rackpin import deadlines, layout
+from rackpin.apt import scripts
 from rackpin.desired import OWNED_MARK, Desired, OwnedDir, OwnedFile, pending_mark
 from rackpin.facts import ABSENT, Packages, Paths, PathState, Text, Units, Users
 from rackpin.stack.environment import activate_script, build_script, env_path
 from rackpin.stack.lock import Lock
 from rackpin.stages.python import complete_mark
 
-# An apt that never asks, never restarts a service, and treats a failed fetch as a failure (F022).
+# An apt that never asks, never restarts a service, and installs nothing that nobody signed.
 APT = (
-    "env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 NEEDRESTART_MODE=l "
-    f"apt-get -q -o DPkg::Lock::Timeout={deadlines.APT_LOCK_S} "
+    f"{scripts.ENV} apt-get -q -o DPkg::Lock::Timeout={deadlines.APT_LOCK_S} "
+    "-o APT::Get::AllowUnauthenticated=false "
     "-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
-)
-
-# dpkg itself never waits for its lock, and the apt of a killed run may still be at work.
-REPAIR = (
-    f"end=$(($(date +%s) + {deadlines.APT_LOCK_S})); "
-    "until said=$(env DEBIAN_FRONTEND=noninteractive "
-    "dpkg --force-confdef --force-confold --configure -a 2>&1); do "
-    'case "$said" in *lock*) [ $(date +%s) -lt $end ] && sleep 2 && continue;; esac; '
-    'echo "$said" >&2; exit 1; done'
 )
 
 
@@ -137,11 +129,11 @@ def packages(names: tuple[str, ...], broken: bool) -> Iterator[Any]:
     installed = host.get_fact(Packages, names=names)
     missing = [name for name in names if name not in installed]
     if broken:
-        yield StringCommand(f"{REPAIR} && {APT} -y -f install", _timeout=deadlines.APT_S)
+        yield StringCommand("sh", "-s", _stdin=scripts.repair_script(), _timeout=deadlines.APT_S)
     if not missing:
         host.noop(f"{len(names)} packages are installed")
         return
-    yield StringCommand(f"{APT} -o APT::Update::Error-Mode=any update", _timeout=deadlines.APT_S)
+    yield StringCommand("sh", "-s", _stdin=scripts.update_script(), _timeout=deadlines.APT_S)
     wanted = " ".join(shlex.quote(name) for name in missing)
     yield StringCommand(
         f"{APT} -y --no-install-recommends install {wanted}", _timeout=deadlines.APT_S

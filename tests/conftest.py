@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from rackpin.desired import Target
-from rackpin.inventory import Fleet, FleetConfig, Instance, Node
+from rackpin.inventory import AptPin, AptRepository, Fleet, FleetConfig, Instance, Node
 from rackpin.stack.lock import Lock, load_stack
+
+# A throw-away key made for these tests; nothing is signed with it.
+APT_KEY = Path(__file__).parent / "unit" / "data" / "apt" / "key.asc"
+APT_FINGERPRINT = "7B3D 2A91 0B71 4103 1EEE F10C 0D07 338E 8EE5 605F"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,6 +62,26 @@ def fleet(key_file: Path) -> Fleet:
         instances=[
             Instance(name="two", nodes=["head1", "worker1"], served_name="two", tp=2, **common),
             Instance(name="one", nodes=["worker2"], served_name="one", **common),
+        ],
+        apt_repositories=[
+            AptRepository(
+                name="nvidia",
+                uri="http://10.9.0.1:8901/nvidia",
+                suite="/",
+                key_file=str(APT_KEY),
+                fingerprint=APT_FINGERPRINT,
+            ),
+            AptRepository(
+                name="site",
+                uri="file:///srv/debs",
+                suite="stable",
+                components=["main"],
+                trusted=True,
+            ),
+        ],
+        apt_pins=[
+            AptPin(name="nvidia-utils-535", version="535.129.03-0ubuntu1", origin="nvidia"),
+            AptPin(name="site-agent+x", version="1:2.0-1"),
         ],
     )
     return Fleet(config=config, nodes={n.name: n for n in nodes})

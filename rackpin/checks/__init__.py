@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rackpin.checks import (
     address,
+    apt,
     clock,
     collective,
     disk,
@@ -38,6 +39,7 @@ ALL: tuple[Check, ...] = (
     clock.CHECK,
     disk.CHECK,
     upgrades.CHECK,
+    apt.CHECK,
     listeners.CHECK,
     secrets.CHECK,
     ray_cluster.CHECK,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rackpin.apt.pins import unattended_patterns
 from rackpin.checks.base import (
     NO_ANSWER,
     Command,
@@ -14,7 +15,9 @@ from rackpin.checks.base import (
     sections,
     unseen,
 )
+from rackpin.desired import Target
 from rackpin.findings import Finding
+from rackpin.stages import apt
 from rackpin.stages.base import data
 
 UNATTENDED = "/etc/apt/apt.conf.d/91-rackpin-unattended"
@@ -36,8 +39,10 @@ echo '## end'
 )
 
 
-def guarded() -> list[str]:
-    return [str(name) for name in data("guarded-packages.yaml")]
+def guarded(ctx: Context) -> list[str]:
+    """Every pattern that must be blacklisted: the driver's and the kernel's, and all pins."""
+    names = [str(name) for name in data("guarded-packages.yaml")]
+    return unattended_patterns(apt.pins(Target(ctx.fleet, ctx.node, ctx.lock)), names)
 
 
 class Upgrades:
@@ -90,10 +95,11 @@ def judge_upgrades(question: Question, installed: bool, apt: str) -> Finding:
     if not installed:
         return question.verdict("unattended-upgrades is not installed", [], shown=apt)
     listed = parse_blacklist(apt)
-    missing = [name for name in guarded() if name not in listed]
-    text = f"{len(missing)} of {len(guarded())} guarded names are not blacklisted: "
+    wanted = guarded(question.ctx)
+    missing = [name for name in wanted if name not in listed]
+    text = f"{len(missing)} of {len(wanted)} guarded names are not blacklisted: "
     return question.verdict(
-        f"all {len(guarded())} guarded names are blacklisted",
+        f"all {len(wanted)} guarded names are blacklisted",
         [text + ", ".join(missing[:5])] if missing else [],
         shown=apt,
         remedy=f"run the deploy; if {UNATTENDED} is there, a later file of apt.conf.d clears it",

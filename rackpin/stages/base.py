@@ -1,4 +1,4 @@
-"""base: kernel settings, limits, time, names, and no automatic upgrade of the stack."""
+"""base: kernel settings, limits, time, names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rackpin import deadlines, layout
+from rackpin import layout
 from rackpin.desired import Desired, OwnedDir, Target, owned
 from rackpin.inventory import Fleet, Node, RayConfig
 
@@ -151,15 +151,6 @@ def desired(target: Target) -> Desired:
             triggers=("daemon-reexec",),
         ),
         owned("etc/systemd/journald.conf.d/90-rackpin.conf.j2", triggers=("journald",)),
-        owned("etc/apt/apt.conf.d/90-rackpin.j2", values={"apt_lock_s": deadlines.APT_LOCK_S}),
-        owned(
-            "etc/apt/apt.conf.d/91-rackpin-unattended.j2",
-            values={"guarded": data("guarded-packages.yaml")},
-        ),
-        owned(
-            "etc/needrestart/conf.d/90-rackpin.conf.j2",
-            values={"units": ["ray-", "vllm@", "nvidia-", "docker", "containerd"]},
-        ),
         owned(
             "etc/tmpfiles.d/90-rackpin.conf.j2",
             values={

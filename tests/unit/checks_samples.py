@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rackpin.checks import batch, judge, plan, probe, ray_cluster, sysctl
+from rackpin.checks import batch, judge, plan, probe, ray_cluster, sysctl, upgrades
 from rackpin.checks.base import Check, Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding
-from rackpin.stages.base import data
+from tests.unit import apt_samples
 
 DATA = Path(__file__).parent / "data" / "checks"
 
@@ -28,8 +28,7 @@ def with_config(ctx: Context, **changes: Any) -> Context:
 
 def text(ctx: Context, name: str) -> str:
     guarded = "\n".join(
-        f'Unattended-Upgrade::Package-Blacklist:: "{item}";'
-        for item in data("guarded-packages.yaml")
+        f'Unattended-Upgrade::Package-Blacklist:: "{item}";' for item in upgrades.guarded(ctx)
     )
     sample = (DATA / name).read_text(encoding="utf-8")
     return sample.replace("@ENV@", ctx.lock.env_name).replace("@GUARDED@", guarded)
@@ -130,6 +129,9 @@ def good(ctx: Context) -> dict[str, Output]:
         batch.CLOCK: ok("1000.0 1010.0 1000.4 1009.7"),
         "disk": ok(text(ctx, "disk.txt")),
         "guard": ok(text(ctx, "guard.txt")),
+        "apt.state": ok(apt_samples.state_text(Target(ctx.fleet, ctx.node, ctx.lock))),
+        "apt.lists": ok(apt_samples.LISTS),
+        "apt.look": ok(apt_samples.look_text()),
         "listeners": listening(text(ctx, "ss.head1.txt")),
         "secrets": ok(text(ctx, "secrets.txt")),
         ray_cluster.NAME: ok(probe_text(ray_facts(ctx))),

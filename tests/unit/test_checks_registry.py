@@ -38,7 +38,8 @@ def test_a_healthy_head_passes_everything(target: Target) -> None:
         "versions.python", "versions.wheels", "versions.current", "versions.running",
         "units.ray-head", "units.vllm@two", "units.others", "limits.ray-head",
         "limits.vllm@two", "limits.vllm@two.tasks", "sysctl.live", "swap.off", "thp", "hosts.self",
-        "address.engine", "clock", "disk", "guard.upgrades", "guard.needrestart", "listeners",
+        "address.engine", "clock", "disk", "guard.upgrades", "guard.needrestart", "apt.sources",
+        "apt.pins", "listeners",
         "secrets.ps", "secrets.files", "ray.cluster", "ray.placement", "collective.all_nodes",
         "smoke.two", "smoke.two.auth",
     }  # fmt: skip
