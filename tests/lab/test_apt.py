@@ -216,6 +216,7 @@ def test_no_upgrade_moves_a_member(pinned: Site, attack: str) -> None:
         assert "Starting unattended upgrades script" in said and "origin=*" in said
 
 
+@pytest.mark.slow  # it waits for retries of more than a minute
 def test_stale_lists_stop_before_any_change(pinned: Site) -> None:
     pinned.mirror.stop()
     try:
@@ -229,6 +230,7 @@ def test_stale_lists_stop_before_any_change(pinned: Site) -> None:
         pinned.mirror.start()
 
 
+@pytest.mark.slow  # it waits for retries of more than a minute
 def test_a_torn_mirror_is_tried_again(pinned: Site) -> None:
     pinned.repository.sign(Date=release_date())
     index = sorted(pinned.repository.index_dir.rglob("*"))
@@ -380,6 +382,7 @@ def test_the_stages_after_it_agree(pinned: Site) -> None:
     assert pinned.ask(SNAPSHOT) == before and pinned.mirror.requests[asked:] == []
 
 
+@pytest.mark.slow  # it waits for retries of more than a minute
 def test_a_damaged_index_is_refused(pinned: Site) -> None:
     pinned.repository.add(package("rackpin-late", "1"))
     for path in pinned.repository.index_dir.rglob("*"):
