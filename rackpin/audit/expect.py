@@ -28,7 +28,7 @@ def environment(lock: Lock, sealed: bool = True) -> Environment:
     return Environment(
         path=env_path(lock),
         current=layout.CURRENT,
-        digest=locked.env_digest(lock),
+        digest=lock.env_digest,
         python=lock.python,
         dists=dict(sorted(lock.dists.items())),
         sealed=sealed,
@@ -78,6 +78,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
         units=sorted({unit for wish in wishes for unit in wish.units}),
         debs=required,
         debs_known={key: {**closure.get(key, {}), **pins} for key in keys},
+        family_known=[key for key in keys if locked.family_known(lock, required.get(key, {}), key)],
         holds={key: sorted(pins) for key in keys},
         candidates={key: pins for key in keys if pins},
         driver=locked.driver(lock) if node.gpus else None,
@@ -89,6 +90,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
 
 def for_image(lock: Lock, name: str) -> Expectation:
     """The expectation of an image: the same environment, no unit, no driver."""
+    required = locked.debs(lock, gpus=False)
     return Expectation(
         kind="image",
         name=name,
@@ -96,8 +98,11 @@ def for_image(lock: Lock, name: str) -> Expectation:
         lock=lock.digest,
         os=[os.key for os in lock.os],
         environment=environment(lock, sealed=False),
-        debs=locked.debs(lock, gpus=False),
-        debs_known=locked.debs_closure(lock),
+        debs=required,
+        debs_known={
+            key: locked.in_image(closure) for key, closure in locked.debs_closure(lock).items()
+        },
+        family_known=[key for key in required if locked.family_known(lock, required[key], key)],
     )
 
 

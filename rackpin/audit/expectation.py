@@ -82,6 +82,7 @@ class Expectation(Model):
     debs: dict[str, dict[str, str | None]]  # must be there; None: any version
     debs_known: dict[str, dict[str, str | None]] = Field(default_factory=dict)  # if there
     driver_family: list[str] = Field(default_factory=lambda: list(locked.DRIVER_FAMILY))
+    family_known: list[str] = Field(default_factory=list)  # OSes whose closure is resolved
     holds: dict[str, list[str]] = Field(default_factory=dict)
     candidates: dict[str, dict[str, str]] = Field(default_factory=dict)
     driver: dict[str, str] | None = None

@@ -1,10 +1,11 @@
-"""What lock and inventory say that an audit can compare; later layers of a lock are optional."""
+"""What lock and inventory say that an audit can compare."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
 from rackpin.inventory import Fleet
+from rackpin.stack.items import DebClosure
 from rackpin.stack.lock import Lock
 
 # Distributions that bring libnccl.so.2, by CUDA generation.
@@ -21,13 +22,12 @@ DRIVER_FAMILY = (
     r"linux-(modules|objects|signatures|image)-nvidia",
 )
 
+# Those of them that come from the host's driver; in an image they would stand in its way.
+OF_THE_DRIVER = re.compile(
+    r"(lib)?nvidia-(?!container)|libcuda1|xserver-xorg-video-nvidia|firmware-nvidia|linux-"
+)
+
 Versions = dict[str, str | None]  # package -> version, None: the lock names none
-
-
-def env_digest(lock: Lock) -> str:
-    """What ``.complete`` of the lock's environment says."""
-    found: str = getattr(lock, "env_digest", lock.digest)
-    return found
 
 
 def debs(lock: Lock, gpus: bool) -> dict[str, Versions]:
@@ -36,8 +36,7 @@ def debs(lock: Lock, gpus: bool) -> dict[str, Versions]:
     A version that the lock's list leaves open is the one of the resolved closure.
     """
     found: dict[str, Versions] = {key: dict.fromkeys(names) for key, names in lock.debs.items()}
-    packages: dict[str, Any] = getattr(lock, "packages", {})
-    for key, items in packages.items():
+    for key, items in lock.packages.items():
         wanted = [item for item in items if gpus or item.role == "environment"]
         found.setdefault(key, {}).update({item.name: item.version for item in wanted})
     closures = debs_closure(lock)
@@ -49,16 +48,25 @@ def debs(lock: Lock, gpus: bool) -> dict[str, Versions]:
 
 def debs_closure(lock: Lock) -> dict[str, Versions]:
     """Every package of the closures by OS key; one that isn't resolved has none."""
-    closures: dict[str, Any] = getattr(lock, "debs_closure", {})
     return {
-        key: {deb.name: deb.version for deb in getattr(closure, "debs", ())}
-        for key, closure in closures.items()
+        key: {deb.name: deb.version for deb in closure.debs}
+        for key, closure in lock.debs_closure.items()
+        if isinstance(closure, DebClosure)
     }
+
+
+def family_known(lock: Lock, required: Versions, os_key: str) -> bool:
+    """Whether every package of the driver family that may be there is known by name.
+
+    It isn't where the lock wants some of them and what they pull in was never resolved.
+    """
+    resolved = isinstance(lock.debs_closure.get(os_key), DebClosure)
+    return resolved or not any(re.match("|".join(DRIVER_FAMILY), name) for name in required)
 
 
 def apt_pins(fleet: Fleet) -> dict[str, str]:
     """Packages that are pinned and held on every node."""
-    return {pin.name: pin.version for pin in getattr(fleet.config, "apt_pins", ())}
+    return {pin.name: pin.version for pin in fleet.config.apt_pins}
 
 
 def nccl(lock: Lock) -> dict[str, str] | None:
@@ -71,11 +79,15 @@ def nccl(lock: Lock) -> dict[str, str] | None:
 
 def driver(lock: Lock) -> dict[str, str] | None:
     """Version and flavour (``open`` or ``closed``) of the kernel module, for nodes with GPUs."""
-    pin = getattr(getattr(lock, "host", None), "driver", None)
+    pin = lock.host.driver
     return {"version": pin.version, "flavour": pin.flavour} if pin else None
 
 
 def kernel(lock: Lock) -> str | None:
     """The kernel release, as ``uname -r`` says it, that the lock names for nodes with GPUs."""
-    pin = getattr(getattr(lock, "host", None), "kernel", None)
-    return str(pin.release) if pin else None
+    return lock.host.kernel.release if lock.host.kernel else None
+
+
+def in_image(closure: Versions) -> Versions:
+    """A closure without what only a host may have."""
+    return {name: v for name, v in closure.items() if not OF_THE_DRIVER.match(name)}

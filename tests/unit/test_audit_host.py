@@ -127,6 +127,12 @@ def test_a_pinned_package_that_isnt_installed_needs_no_hold(machine: Machine) ->
     assert machine.audit()["state"] == "same"
 
 
+def test_no_stranger_can_be_told_without_a_closure(machine: Machine) -> None:
+    machine.wish = machine.wish.model_copy(update={"family_known": []})
+    found = machine.audit()
+    assert found["state"] == "could_not_look" and "rackpin lock" in found["unseen"][0]["why"]
+
+
 # -- kernel and driver
 
 

@@ -62,7 +62,14 @@ def look_at_packages(place: Place, wish: dict[str, Any], sheet: Sheet, deep: boo
     required, known = wish["debs"].get(os_key, {}), wish["debs_known"].get(os_key, {})
     if os_key in wish["os"]:  # else the lock has nothing to compare with
         compare_debs(required, known, debs, sheet)
-        driver_strangers({**known, **required}, debs, wish["driver_family"], sheet)
+        if os_key in wish["family_known"]:
+            driver_strangers({**known, **required}, debs, wish["driver_family"], sheet)
+        else:
+            sheet.could_not(
+                "deb",
+                f"the lock's packages for {os_key} aren't resolved, so a stranger among the "
+                f"driver's can't be told: rackpin lock {wish['stack']}",
+            )
     compare_holds(wish["holds"].get(os_key, []), debs, sheet)
     pinned = wish["candidates"].get(os_key, {})
     if pinned:
@@ -114,7 +121,7 @@ def driver_strangers(
     found = [n for n, d in debs.items() if pattern.match(d.name) and d.name not in names]
     for name in sorted(found):
         deb = debs[name]
-        sheet.differs("deb.driver", name, "not in the lock", f"{deb.version} ({deb.state})")
+        sheet.differs("deb.driver", name, "none but the lock's", f"{deb.version} ({deb.state})")
     if not found:
         sheet.agrees("deb", "driver family", "no package besides the lock's")
 
