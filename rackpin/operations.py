@@ -11,8 +11,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from paramiko import SSHException
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 
 from rackpin import deadlines, layout
 from rackpin.apt import scripts
@@ -33,6 +35,21 @@ APT = (
 def refuse(message: str) -> StringCommand:
     """A command that fails with this message: it stops one host, an exception would stop all."""
     return StringCommand("echo", QuoteString(message), ">&2; exit 1")
+
+
+def feed(text: str, deadline_s: float, stage: str) -> str:
+    """Run a script on this node as the operation would; a lost connection is an empty answer.
+
+    For operations that look from inside their generator. ``stage`` is named when the node is lost.
+    """
+    given = host.current_op_global_arguments or {}
+    arguments = {key: given[key] for key in CONNECTOR_ARGUMENT_KEYS if key in given}
+    arguments["_timeout"] = deadline_s
+    try:
+        return str(host.connector.feed(text, **arguments))
+    except (OSError, SSHException, EOFError) as error:
+        host.log(f"{stage}: no answer: {type(error).__name__}: {error}")
+        return ""
 
 
 def states(desired: Desired) -> dict[str, PathState]:

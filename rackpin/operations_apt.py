@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from paramiko import SSHException
 from pyinfra import host
 from pyinfra.api import StringCommand, operation
 
@@ -19,21 +18,11 @@ from rackpin import deadlines, layout
 from rackpin.apt import proof, scripts
 from rackpin.apt.state import AptState
 from rackpin.desired import Target
-from rackpin.operations import refuse
+from rackpin.operations import feed, refuse
 from rackpin.parse.apt_sources import Source, without
 from rackpin.runlog import RunLog
 from rackpin.stages import apt as stage
 from rackpin.stages.apt import Plan
-
-
-def feed(text: str) -> str:
-    """Run a script on the node as root; a lost connection is an empty answer."""
-    arguments = {"_sudo": host.data.get("_sudo"), "_timeout": deadlines.APT_S}
-    try:
-        return str(host.connector.feed(text, **arguments))
-    except (OSError, SSHException, EOFError) as error:
-        host.log(f"apt: no answer: {type(error).__name__}: {error}")
-        return ""
 
 
 def stop(run: RunLog, when: str, faults: list[str]) -> StringCommand:
@@ -64,7 +53,7 @@ def prove_before(run: RunLog, target: Target, state: AptState, plan: Plan) -> It
             [repository.uri for repository in stage.repositories(target)],
             stage.proxies(target.fleet),
         )
-        if faults := proof.trial_faults(target, state, feed(script)):
+        if faults := proof.trial_faults(target, state, feed(script, deadlines.APT_S, "apt")):
             yield stop(run, "nothing was changed", faults)
 
 
@@ -159,7 +148,8 @@ def prove_after(run: RunLog, target: Target, state: AptState, plan: Plan) -> Ite
         return
     names = stage.names(target)
     if host.state.is_executing and names:
-        text = feed(scripts.look_script(names, proof.draggers(target)))
+        look = scripts.look_script(names, proof.draggers(target))
+        text = feed(look, deadlines.APT_S, "apt")
         if faults := proof.look_faults(target, state, text):
             yield stop(run, "the pins are in place without their effect", faults)
             return

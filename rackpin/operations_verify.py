@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from paramiko import SSHException
 from pyinfra import host
 from pyinfra.api import operation
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 
 from rackpin import deadlines
 from rackpin.checks import run_node
@@ -20,7 +18,7 @@ from rackpin.checks.base import Context
 from rackpin.checks.batch import remote
 from rackpin.desired import Target
 from rackpin.findings import blocking, is_ready
-from rackpin.operations import refuse
+from rackpin.operations import feed, refuse
 from rackpin.runlog import RunLog
 
 
@@ -40,15 +38,7 @@ def verify_node(run: RunLog, target: Target) -> Iterator[Any]:
 
 
 def ask(text: str) -> str:
-    """Feed the script to the node as root; a lost connection is an empty answer, not an end."""
-    given = host.current_op_global_arguments or {}
-    arguments = {key: given[key] for key in CONNECTOR_ARGUMENT_KEYS if key in given}
-    arguments["_timeout"] = deadlines.VERIFY_S
-    try:
-        return str(host.connector.feed(text, **arguments))
-    except (OSError, SSHException, EOFError) as error:
-        host.log(f"verify: no answer: {type(error).__name__}: {error}")
-        return ""
+    return feed(text, deadlines.VERIFY_S, "verify")
 
 
 @operation()

@@ -12,6 +12,7 @@ from pyinfra.context import ctx_host
 from rackpin import layout
 from rackpin import operations_apt as operations
 from rackpin.desired import Target
+from rackpin.operations import feed
 from rackpin.runlog import NodeLog
 from rackpin.stages import apt as stage
 from tests.unit import apt_samples as samples
@@ -29,7 +30,9 @@ class StubHost:
     is_executing: bool = True
     name: str = "head1"
     data: dict[str, Any] = field(default_factory=dict)
+    current_op_global_arguments: dict[str, Any] = field(default_factory=dict)
     fed: list[str] = field(default_factory=list)
+    fed_as: dict[str, Any] = field(default_factory=dict)
 
     @property
     def state(self) -> StubHost:
@@ -42,6 +45,7 @@ class StubHost:
     def feed(self, text: str, **arguments: Any) -> str:
         assert arguments["_timeout"] > 0, "every command has a deadline"
         self.fed.append(text)
+        self.fed_as = arguments
         return self.answer
 
     def noop(self, text: str) -> None:
@@ -54,6 +58,14 @@ class StubHost:
 def sent(operation: Any, host: StubHost, **arguments: Any) -> list[Any]:
     with ctx_host.use(host):
         return list(operation._inner(**arguments))
+
+
+def test_a_look_uses_the_operations_own_sudo() -> None:
+    """pyinfra's --sudo is no host data: only the operation's arguments have it."""
+    host = StubHost(current_op_global_arguments={"_sudo": True, "_sudo_user": "ops", "name": "x"})
+    with ctx_host.use(host):
+        feed("id", 5, "apt")
+    assert host.fed_as == {"_sudo": True, "_sudo_user": "ops", "_timeout": 5}
 
 
 def case(target: Target, **changes: Any) -> dict[str, Any]:
