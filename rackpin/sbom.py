@@ -10,7 +10,6 @@ import json
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from cyclonedx.model import (
     ExternalReference,
@@ -27,6 +26,7 @@ from packageurl import PackageURL
 
 from rackpin.checks import probe
 from rackpin.image.engine import ImageError, docker
+from rackpin.stack.items import DebClosure
 from rackpin.stack.lock import Lock, Wheel
 
 NAMESPACE = uuid.UUID("6c1f2b0e-5d0b-5a3c-9f6e-2f1b7a1d9c44")  # ours; makes serial numbers
@@ -80,10 +80,10 @@ def of_lock(lock: Lock) -> str:
     """The document of a lock: every wheel with its hash, and the packages by OS."""
     top = _top(ComponentType.APPLICATION, lock.stack, lock.short, {"rackpin:lock": lock.digest})
     parts = [wheel(item) for item in lock.files]
-    closures: Any = getattr(lock, "debs_closure", {})
     for os in lock.os:
-        exact = getattr(closures.get(os.key), "debs", None)
-        if exact is not None:
+        closure = lock.debs_closure.get(os.key)
+        if isinstance(closure, DebClosure):
+            exact = closure.debs
             parts += [deb(os.id, os.version, d.name, d.version, d.architecture) for d in exact]
         else:
             parts += [deb(os.id, os.version, name, None) for name in lock.debs.get(os.key, ())]

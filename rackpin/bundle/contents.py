@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from rackpin.bundle.model import AptPart, BundleError, Contents, Item
 from rackpin.debs.model import DebError, Repository
 from rackpin.debs.sources import origins, repositories
+from rackpin.stack.items import Deb, Unresolved, Wheel
 from rackpin.stack.lock import Stack
 
 WHEELS = "wheelhouse"
@@ -24,23 +24,23 @@ def contents(stack: Stack, mirrors: Mapping[str, str] | None = None) -> Contents
     items = [wheel_item(wheel) for wheel in lock.files]
     apt: list[AptPart] = []
     unresolved: dict[str, str] = {}
-    for os_key, closure in sorted(getattr(lock, "debs_closure", {}).items()):
-        debs = getattr(closure, "debs", None)
-        if debs is None:
-            unresolved[f"debs_closure.{os_key}"] = _reason(closure)
+    for os_key, closure in sorted(lock.debs_closure.items()):
+        if isinstance(closure, Unresolved):
+            unresolved[f"debs_closure.{os_key}"] = closure.unresolved.reason
             continue
-        found, parts = deb_items(os_key, debs, mirrors or {})
+        found, parts = deb_items(os_key, closure.debs, mirrors or {})
         items += found
         apt += parts
-    for name, source in sorted(getattr(lock, "sources", {}).items()):
-        if not hasattr(source, "sha256"):
-            unresolved[f"sources.{name}"] = _reason(source)
+    for name, source in sorted(lock.sources.items()):
+        if isinstance(source, Unresolved):
+            unresolved[f"sources.{name}"] = source.unresolved.reason
             continue
         path = f"{FILES}/{name}-{source.commit[:12]}{_ending(source.url)}"
         items.append(Item(path, source.sha256, source.size, (source.url,), "file"))
     # A layer needs a registry's protocol; images go another way for now.
-    for name, image in sorted(getattr(lock, "images", {}).items()):
-        unresolved[f"images.{name}"] = f"images are not bundled: docker save {_pull(image)}"
+    for name, image in sorted(lock.images.items()):
+        what = image.wanted if isinstance(image, Unresolved) else image.pull
+        unresolved[f"images.{name}"] = f"images are not bundled: docker save {what}"
     by_path = {item.path: item for item in items}
     for item in items:
         if by_path[item.path].sha256 != item.sha256:
@@ -55,13 +55,13 @@ def contents(stack: Stack, mirrors: Mapping[str, str] | None = None) -> Contents
     )
 
 
-def wheel_item(wheel: Any) -> Item:
+def wheel_item(wheel: Wheel) -> Item:
     urls = (wheel.url,) if wheel.url else ()
     return Item(f"{WHEELS}/{wheel.filename}", wheel.sha256, wheel.size, urls, "wheel")
 
 
 def deb_items(
-    os_key: str, debs: list[Any], mirrors: Mapping[str, str]
+    os_key: str, debs: list[Deb], mirrors: Mapping[str, str]
 ) -> tuple[list[Item], list[AptPart]]:
     """Items and apt repositories of one OS: a repository in the bundle for each vendor's."""
     known = known_repositories(os_key, mirrors)
@@ -91,17 +91,8 @@ def known_repositories(os_key: str, mirrors: Mapping[str, str]) -> dict[str, Rep
         raise BundleError(str(error)) from None
 
 
-def _public(repository: Repository, deb: Any) -> str:
-    return repository.url.rstrip("/") + "/" + str(deb.filename).removeprefix("./")
-
-
-def _reason(item: Any) -> str:
-    reason = getattr(item, "unresolved", None)
-    return str(getattr(reason, "reason", reason) or "not resolved")
-
-
-def _pull(image: Any) -> str:
-    return str(getattr(image, "pull", None) or getattr(image, "wanted", "it"))
+def _public(repository: Repository, deb: Deb) -> str:
+    return repository.url.rstrip("/") + "/" + deb.filename.removeprefix("./")
 
 
 def _ending(url: str) -> str:

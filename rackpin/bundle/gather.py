@@ -61,7 +61,8 @@ class Gather:
         def one(batch: tuple[Lock, list[Wheel]]) -> None:
             wheels.pip_batch(batch[1], batch[0], self.store, self.tally, self.moved)
 
-        for lock in _by_python(self.stack.lock):  # pip is told of one Python at a time
+        every = self.stack.lock
+        for lock in map(every.for_python, every.pythons):  # pip is told of one Python at a time
             there = {wheel.filename for wheel in lock.files}
             of_it = [w for w in wanted if w.filename in there]
             wanted = [w for w in wanted if w.filename not in there]
@@ -77,10 +78,3 @@ class Gather:
                 raise
         if self.tally.fatal:
             raise self.tally.fatal
-
-
-def _by_python(lock: Lock) -> list[Lock]:
-    """The lock as each of its Pythons sees it."""
-    pythons: list[str] = getattr(lock, "pythons", [])
-    seen_by = getattr(lock, "for_python", None)
-    return [seen_by(python) for python in pythons] if seen_by else [lock]

@@ -44,11 +44,8 @@ def image_tag(lock: Lock) -> str:
 
 
 def locked_base(lock: Lock) -> str:
-    """``NAME@sha256:…`` of the lock; :class:`StackError` or :class:`ImageError` without one."""
-    require = getattr(lock, "require_image", None)
-    if require is None:
-        raise ImageError(f"stack {lock.stack}: the lock names no base image; give --base REF")
-    return str(require("base").pull)
+    """``NAME@sha256:…`` of the lock; :class:`StackError` without one."""
+    return lock.require_image("base").pull
 
 
 def resolve_base(ref: str) -> Base:

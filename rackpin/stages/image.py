@@ -28,9 +28,8 @@ def os_release(text: str) -> tuple[str, str]:
 
 def environment(lock: Lock) -> dict[str, str]:
     """``ENV`` of the image: as in ``/etc/rackpin/node.env``, without what is a node's own."""
-    # Which variables a stack's engine needs (its NCCL, for one), where the lock says so.
-    of_engine = getattr(lock, "engine_environment", None)
-    extra: dict[str, str] = of_engine(layout.CURRENT) if of_engine else {}
+    # Which variables a stack's engine needs (its NCCL, for one).
+    extra = lock.engine_environment(layout.CURRENT)
     own: dict[str, str] = base.data("image.yaml")["env"]
     return extra | base.common_env(RayConfig()) | own
 
