@@ -59,6 +59,11 @@ class RayPorts(Model):
         """Every port but the workers' range, by its key."""
         return {key: port for key, port in self if not key.startswith("worker_")}
 
+    def of_node(self, head: bool) -> dict[str, int]:
+        """The fixed ports that a node's Ray unit listens on, by key."""
+        only_head = () if head else ("gcs", "dashboard")
+        return {key: port for key, port in self.fixed().items() if key not in only_head}
+
 
 class RayConfig(Model):
     ports: RayPorts = RayPorts()

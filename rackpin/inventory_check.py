@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rackpin import inventory_apt, inventory_engines, inventory_files, inventory_rules
-from rackpin.inventory import ROLES, ROOT, Fleet, Node
+from rackpin.inventory import ROLES, Fleet, Node
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.inventory_read import (
     Raw,
@@ -20,13 +20,13 @@ from rackpin.inventory_read import (
 from rackpin.inventory_rules import Draft
 from rackpin.inventory_source import file_on_command_line, left_out, made_inventory, why_unreadable
 from rackpin.skus import SKUS
+from rackpin.stack.lock import stack_names
 
 __all__ = [
     "InventoryError",
     "Problem",
     "fleet_from_file",
     "fleet_from_pyinfra",
-    "known_stacks",
     "load_fleet",
 ]
 
@@ -36,11 +36,6 @@ RULES = (
     *inventory_files.RULES,
     *inventory_apt.RULES,
 )
-
-
-def known_stacks(directory: Path = ROOT / "stacks") -> list[str]:
-    """Stacks that somebody chose pins for, sorted."""
-    return sorted(path.parent.name for path in directory.glob("*/pins.yaml"))
 
 
 def load_fleet(
@@ -123,7 +118,7 @@ def fleet_from_pyinfra(inventory: Any, source: str | None = None) -> Fleet:
         for host in inventory
     }
     forgotten = left_out(source) if source and Path(source).is_file() else []
-    return load_fleet(raw, known_stacks(), source or "the inventory", more=forgotten)
+    return load_fleet(raw, stack_names(), source or "the inventory", more=forgotten)
 
 
 def fleet_from_file(

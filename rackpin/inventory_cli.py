@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rackpin.inventory import Fleet
+from rackpin.options import inventory_data
 
 INVALID = 2  # exit code: something in the inventory is wrong; also click's own for bad usage
 
@@ -16,13 +17,7 @@ def inventory() -> None:
 
 @inventory.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--data", "data", multiple=True, metavar="KEY=VALUE", help="As pyinfra's --data.")
-@click.option(
-    "--group-data",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="As pyinfra's --group-data.",
-)
+@inventory_data
 def check(file: str, data: tuple[str, ...], group_data: tuple[str, ...]) -> None:
     """Check the inventory FILE whole, and list everything that is wrong with it.
 

@@ -74,6 +74,7 @@ def owned_file(file: OwnedFile, stage: Desired) -> Iterator[Any]:
         return
     if now.kind not in ("file", "absent", "link"):
         yield refuse(f"{file.path} is a {now.kind}, not a file: move it away, then run again")
+        return
     foreign = now.kind != "absent" and OWNED_MARK not in now.first_lines
     if foreign and host.state.is_executing:
         host.log(f"{file.path} was not rackpin's: kept as {layout.BACKUPS}{file.path}")

@@ -16,18 +16,8 @@ def own_units(fleet: Fleet, node: Node) -> dict[int, str]:
     ports: dict[int, str] = {}
     if node.in_ray:
         unit = layout.RAY_HEAD_UNIT if node.is_head else layout.RAY_WORKER_UNIT
-        table = fleet.config.ray.ports
-        fixed = [
-            table.node_manager,
-            table.object_manager,
-            table.runtime_env_agent,
-            table.metrics_export,
-            table.dashboard_agent_listen,
-            table.dashboard_agent_grpc,
-        ]
-        if node.is_head:
-            fixed += [table.gcs, table.dashboard]
-        ports.update(dict.fromkeys(fixed, unit))
+        listens = fleet.config.ray.ports.of_node(node.is_head)
+        ports.update(dict.fromkeys(listens.values(), unit))
     for instance in fleet.instances_on(node):
         ports[instance.port] = layout.vllm_unit(instance.name)
     return ports

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rackpin.image.engine import ImageError
-from rackpin.stack.cli import BadInput
+from rackpin.options import BadInput
 from rackpin.stack.lock import load_stack
 from rackpin.stack.pins import StackError
 

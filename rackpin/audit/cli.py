@@ -11,6 +11,7 @@ import click
 
 from rackpin.audit.document import Document, Target, document
 from rackpin.audit.node.main import EXITS, EXPECTED
+from rackpin.options import inventory_data
 
 COULD_NOT_LOOK = EXITS["could_not_look"]
 
@@ -43,13 +44,7 @@ def refuse(message: str) -> NoReturn:
     type=click.Path(exists=True, dir_okay=False),
     help="The inventory FILE.py of the hosts ($RACKPIN_INVENTORY).",
 )
-@click.option("--data", "data", multiple=True, metavar="KEY=VALUE", help="As pyinfra's --data.")
-@click.option(
-    "--group-data",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="As pyinfra's --group-data.",
-)
+@inventory_data
 @click.option("--local", is_flag=True, help="This machine, by what its last deploy left on it.")
 @click.option("--image", metavar="REF", help="A Docker image of this machine's engine.")
 @click.option("--stack", metavar="NAME", help="The stack that the image should carry.")

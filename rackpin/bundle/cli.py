@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from rackpin.bundle.model import BundleError, Contents, Manifest, read_manifest
-from rackpin.stack.cli import STACKS_DIR, BadInput
+from rackpin.options import STACKS_DIR, BadInput
 from rackpin.stack.lock import Stack, load_stack
 from rackpin.stack.pins import StackError
 

@@ -53,16 +53,10 @@ def rules(ctx: Context) -> dict[int, Rule]:
     ssh = int(ctx.extra.get("ssh_port", "22"))
     found = {ssh: Rule("ssh", programs=("sshd", "systemd", "sshd-session"))}
     if node.in_ray:
-        ports = config.ray.ports
-        for name in (
-            "node_manager", "object_manager", "runtime_env_agent",
-            "dashboard_agent_listen", "dashboard_agent_grpc", "metrics_export",
-        ):  # fmt: skip
-            found[getattr(ports, name)] = Rule(f"Ray's {name}", RAY)
-        if node.is_head:
-            found[ports.gcs] = Rule("Ray's gcs", RAY)
-            if not sockets.is_loopback(config.ray.dashboard_host):
-                found[ports.dashboard] = Rule("Ray's dashboard", RAY)
+        inside = sockets.is_loopback(config.ray.dashboard_host)
+        for name, port in config.ray.ports.of_node(node.is_head).items():
+            if not (name == "dashboard" and inside):
+                found[port] = Rule(f"Ray's {name}", RAY)
     for instance in ctx.fleet.instances_on(node):
         unit = layout.vllm_unit(instance.name)
         found[instance.port] = Rule(f"engine {instance.name}", (unit,))

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rackpin.compat.check import check, lines
-from rackpin.stack.lock import STACKS
+from rackpin.options import STACKS_DIR
 from rackpin.stack.model import StackError
 
 
@@ -21,13 +21,7 @@ from rackpin.stack.model import StackError
     type=click.DateTime(["%Y-%m-%d"]),
     help="Judge ends of life as on that day; default: today.",
 )
-@click.option(
-    "--stacks",
-    "root",
-    default=STACKS,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The directory that holds the stacks.",
-)
+@STACKS_DIR
 def check_command(
     stack: str, as_json: bool, gpus: tuple[str, ...], on: datetime | None, root: Path
 ) -> None:

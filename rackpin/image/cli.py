@@ -8,7 +8,7 @@ import click
 
 from rackpin.image.engine import ImageError
 from rackpin.inventory import ROOT
-from rackpin.stack.cli import BadInput
+from rackpin.options import BadInput
 from rackpin.stack.lock import STACKS, Lock, load_stack
 from rackpin.stack.pins import StackError
 

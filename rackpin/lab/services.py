@@ -35,7 +35,11 @@ def start(lab: LabState, say: Say) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         serve.serve_background(
-            directory, lab.control_address, serve.PORT, pidfile(lab), lab.directory / "wheels.log"
+            directory,
+            lab.control_address,
+            serve.PORT,
+            pidfile(lab.directory),
+            lab.directory / "wheels.log",
         )
     except StackError as error:
         raise LabError(f"no wheel server for lab {lab.name}: {error}") from error
@@ -44,11 +48,11 @@ def start(lab: LabState, say: Say) -> None:
 
 def stop(directory: Path) -> None:
     """End the wheel server of the lab in this directory, if it runs."""
-    serve.stop_background(directory / "wheels.pid")
+    serve.stop_background(pidfile(directory))
 
 
-def pidfile(lab: LabState) -> Path:
-    return lab.directory / "wheels.pid"
+def pidfile(directory: Path) -> Path:
+    return directory / "wheels.pid"
 
 
 def api_key(lab: LabState) -> Path:

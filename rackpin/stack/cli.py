@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from rackpin.options import STACKS_DIR, BadInput
 from rackpin.stack import serve as server
 from rackpin.stack import wheelhouse as house
-from rackpin.stack.lock import STACKS, Stack, load_stack
+from rackpin.stack.lock import Stack, load_stack
 from rackpin.stack.model import StackError
 
 DIR = click.option(
@@ -17,19 +18,6 @@ DIR = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="The wheelhouse; default: wheelhouse/ in $RACKPIN_CACHE or /var/cache/rackpin.",
 )
-STACKS_DIR = click.option(
-    "--stacks",
-    "root",
-    default=STACKS,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The directory that holds the stacks.",
-)
-
-
-class BadInput(click.ClickException):
-    """Pins, lock or address are wrong; nothing was done."""
-
-    exit_code = 2
 
 
 def _load(name: str, root: Path) -> Stack:

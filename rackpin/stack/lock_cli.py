@@ -8,24 +8,11 @@ import click
 
 from rackpin.compat.check import check
 from rackpin.compat.check import lines as compat_lines
+from rackpin.options import STACKS_DIR, BadInput
 from rackpin.stack.changes import compare, find_lock
 from rackpin.stack.changes_text import lines, reasons
-from rackpin.stack.lock import STACKS, stack_pins, write_lock
+from rackpin.stack.lock import stack_pins, write_lock
 from rackpin.stack.model import StackError
-
-STACKS_DIR = click.option(
-    "--stacks",
-    "root",
-    default=STACKS,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The directory that holds the stacks.",
-)
-
-
-class BadInput(click.ClickException):
-    """Pins or lock are wrong; nothing was done."""
-
-    exit_code = 2
 
 
 @click.command("lock")

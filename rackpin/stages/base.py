@@ -51,8 +51,7 @@ def sysctl_settings(fleet: Fleet) -> list[dict[str, Any]]:
 
 
 def reserved_ports(fleet: Fleet) -> list[int]:
-    ports = fleet.config.ray.ports
-    fixed = [value for name, value in ports.model_dump().items() if not name.startswith("worker_")]
+    fixed = fleet.config.ray.ports.fixed().values()
     return sorted({*fixed, *(instance.port for instance in fleet.config.instances)})
 
 

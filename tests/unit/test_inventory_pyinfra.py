@@ -37,7 +37,7 @@ all = (
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An inventory at a path of its own: pyinfra keeps compiled files by name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rackpin.inventory_check.known_stacks", lambda: ["cpu-lab"])
+    monkeypatch.setattr("rackpin.inventory_check.stack_names", lambda: ["cpu-lab"])
     path = tmp_path / "site.py"
     path.write_text(INVENTORY)
     return path
@@ -252,7 +252,7 @@ def test_prod_is_right_but_for_a_stack_that_is_not_there(
 def test_prod_with_a_known_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prod_site(tmp_path)
     monkeypatch.setenv("RACKPIN_SITE", str(tmp_path))
-    monkeypatch.setattr("rackpin.inventory_check.known_stacks", lambda: ["r535-vllm0.19"])
+    monkeypatch.setattr("rackpin.inventory_check.stack_names", lambda: ["r535-vllm0.19"])
     fleet = fleet_from_file(str(ROOT / "inventories" / "prod.py"))
     assert fleet.nodes["gpu003"].fabric_interface == "ens1f0np0"
     assert (fleet.nodes["gpu001"].gpus, fleet.nodes["gpu004"].gpus) == (8, 4)
