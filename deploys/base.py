@@ -4,6 +4,7 @@ from pyinfra import host
 from pyinfra.operations import files, server
 
 from rackpin import layout
+from rackpin.apt.wanted import pins
 from rackpin.deploy import apply_files, here
 from rackpin.facts import ABSENT, Paths, Text
 from rackpin.operations import merged_file, packages, system_user
@@ -13,7 +14,13 @@ node = here()
 wish = node.wish("base")
 
 system_user(name="base: system user", user=layout.USER, home=f"{layout.STATE}/home")
-packages(name="base: packages", names=wish.packages, broken=node.survey.dpkg_broken)
+packages(
+    name="base: packages",
+    names=wish.packages,
+    versions={pin.name: pin.version for pin in pins(node.target)},
+    broken=node.survey.dpkg_broken,
+    hold=True,
+)
 apply_files("base", wish)
 
 hosts = host.get_fact(Text, path="/etc/hosts")

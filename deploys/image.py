@@ -21,10 +21,13 @@ try:
 except StackError as error:
     problem = Problem("image", "os", str(error), "take a base image of an OS that is listed")
     raise PreflightError([problem], ["image"]) from error
-wish = image.desired(image.target(lock, host.data.wheelhouse_url))
+target = image.target(lock, host.data.wheelhouse_url)
+wish = image.desired(target)
 
 system_user(name="image: system user", user=layout.USER, home=f"{layout.STATE}/home")
-packages(name="image: packages", names=wish.packages, broken=False)
+closure = lock.debs_closure.get(target.os_key)
+exact = {deb.name: deb.version for deb in getattr(closure, "debs", ())}
+packages(name="image: packages", names=wish.packages, versions=exact, broken=False)
 apply_files("image", wish)
 environment(name="image: environment", lock=lock, url=host.data.wheelhouse_url, stage=wish)
 activate(name="image: current link", lock=lock, stage=wish)

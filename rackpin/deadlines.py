@@ -10,6 +10,7 @@ APT_LOCK_S = 600  # first-boot unattended-upgrades holds the lock for minutes, F
 APT_RETRY_S = (5, 15, 45)  # a mirror in the middle of its sync is whole again within a minute, F021
 APT_HTTP_S = 20  # a mirror that says nothing for this long is tried again
 ENVIRONMENT_S = 1800  # unpacking several GB of wheels on a slow disk
+BUNDLE_S = 20  # a served bundle says what it is, before anything is changed
 VERIFY_S = 180  # all checks of one node, smoke generation and collective included
 KILL_AFTER_S = 10  # between TERM and KILL of a remote command that passed its deadline
 GRACE_S = 15  # the controller waits this much longer than the remote deadline

@@ -17,6 +17,8 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
 from rackpin import layout, runlog
+from rackpin.apt import wanted
+from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
 from rackpin.facts_apt import Apt
@@ -99,10 +101,7 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
 
 def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
     """Survey all connected hosts in parallel; raise :class:`PreflightError` with all problems."""
-    problems = [
-        Problem(FLEET, "wheelhouse", str(text), f"run: rackpin wheelhouse build {run.lock.stack}")
-        for text in wheelhouse.verify(run.lock)
-    ]
+    problems = source_problems(run)
     hosts = sorted(run.state.inventory.get_active_hosts(), key=lambda h: h.name)
     surveys: dict[str, NodeSurvey] = {}
 
@@ -119,6 +118,17 @@ def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
     if problems and (refuse or len(surveys) < len(hosts)):
         raise PreflightError(problems, list(run.fleet.nodes))
     return surveys
+
+
+def source_problems(run: runlog.RunLog) -> list[Problem]:
+    """Whether what nodes will fetch is where they fetch it."""
+    if bundle := run.fleet.config.bundle:
+        return [
+            Problem(FLEET, "bundle", text, "nodes have no other way out")
+            for text in remote.problems(bundle.url, run.lock)
+        ]
+    remedy = f"run: rackpin wheelhouse build {run.lock.stack}"
+    return [Problem(FLEET, "wheelhouse", str(text), remedy) for text in wheelhouse.verify(run.lock)]
 
 
 def survey_host(
@@ -143,6 +153,12 @@ def survey_host(
         environment_exists=paths.get(complete_mark(run.lock), ABSENT).kind == "file",
         clock=(asked, answered),
     )
+    problems += [
+        Problem(node.name, "apt", text, "without it the node can't tell whose packages these are")
+        for text in wanted.missing_keys(target)
+    ]
+    if why := wanted.unpinned(target):
+        run.notes.append(f"{node.name}: its packages have no pins: {why}")
     state = target_host.get_fact(Apt, names=apt.names(target))
     return [*problems, *(apt.superseded(target, state)[1] if state else ())]
 

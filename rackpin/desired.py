@@ -82,6 +82,14 @@ class Target:
     lock: Lock
     interface: str = ""  # the NIC that owns the node's address; known after the survey
 
+    @property
+    def os_key(self) -> str:
+        """``debian-12``: what the inventory says the node runs, else the lock's first OS.
+
+        The survey's answer must be the same, or the run is refused (:mod:`rackpin.preflight`).
+        """
+        return self.node.os or self.lock.os[0].key
+
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:

@@ -140,6 +140,19 @@ class AptPin(Model):
     origin: str | None = None  # a name of apt_repositories; None: any that the node has
 
 
+class BundleConfig(Model):
+    """A served bundle (``rackpin bundle serve``): the one place that nodes fetch anything from.
+
+    Its debs are signed by the site's key, or taken unsigned only if ``trusted`` says so. apt on
+    the nodes then asks nobody else; the host's own source files stay as they are, unused.
+    """
+
+    url: str  # e.g. http://10.0.0.5:8901
+    key_file: str | None = None  # the bundle's keys/site.asc, on the control machine
+    fingerprint: str | None = None
+    trusted: bool = False
+
+
 class FleetConfig(Model):
     """Values that are one for the whole fleet: give them to the group ``all`` of the inventory."""
 
@@ -152,7 +165,8 @@ class FleetConfig(Model):
     # Shell patterns ("vm.*") of keys that these hosts can't set; reported. The word
     # transparent_hugepage is one of them.
     sysctl_skip: list[str] = Field(default_factory=list)
-    wheelhouse_url: str  # where nodes fetch wheels, e.g. http://10.0.0.5:8900
+    bundle: BundleConfig | None = None  # None: nodes have other ways out
+    wheelhouse_url: str  # where nodes fetch wheels, e.g. http://10.0.0.5:8900; a bundle has its own
     time_servers: list[str] = Field(default_factory=list)  # empty: the OS's own
     extra_hosts: dict[str, str] = Field(default_factory=dict)  # name -> address for /etc/hosts
     extra_listeners: list[Port] = Field(default_factory=list)  # TCP ports of the site's own agents
@@ -173,6 +187,7 @@ class Node(Model):
     groups: list[str]
     address: str  # where the other nodes reach it; never loopback
     sku: str
+    os: str | None = None  # ubuntu-22.04, where the stack is for several; None: its first
     gpus: int = Field(ge=0)  # from the SKU unless the node says otherwise
     fabric_interface: str | None = None  # None: the interface that owns ``address``
     env: dict[str, str] = Field(default_factory=dict)  # for the units of this node

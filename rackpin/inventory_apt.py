@@ -23,6 +23,21 @@ def _repositories(draft: Draft) -> list[AptRepository]:
     return [] if "apt_repositories" in draft.broken else draft.config.apt_repositories
 
 
+def _bundle(draft: Draft) -> list[tuple[str, AptRepository]]:
+    """The bundle, seen as the repositories that it holds."""
+    bundle = draft.config.bundle
+    if bundle is None or "bundle" in draft.broken:
+        return []
+    values = bundle.model_dump(exclude={"url"})
+    return [("bundle", AptRepository(name="bundle", uri=bundle.url, suite="/", **values))]
+
+
+def _signed(draft: Draft) -> list[tuple[str, AptRepository]]:
+    """Everything that packages come from, with the key of the inventory that it stands at."""
+    every = [(f"apt_repositories[{r.name}]", r) for r in _repositories(draft)]
+    return [*every, *_bundle(draft)]
+
+
 def unique(draft: Draft) -> Iterator[Problem]:
     for name, times in Counter(r.name for r in _repositories(draft)).items():
         if times > 1:
@@ -44,6 +59,7 @@ def addresses(draft: Draft) -> Iterator[Problem]:
     ]
     if draft.config.apt_proxy is not None and "apt_proxy" not in draft.broken:
         given.append(("apt_proxy", draft.config.apt_proxy, ("http", "https")))
+    given += [("bundle.url", r.uri, ("http", "https")) for _, r in _bundle(draft)]
     for key, uri, schemes in given:
         remedy = f"write {' or '.join(f'{s}://…' for s in schemes)}, e.g. http://10.20.0.2:8901/nv"
         try:
@@ -78,37 +94,37 @@ def layouts(draft: Draft) -> Iterator[Problem]:
 
 def signing(draft: Draft) -> Iterator[Problem]:
     """A key and its fingerprint, or the word that there is none; never something between."""
-    for repository in _repositories(draft):
+    for place, repository in _signed(draft):
         named = [f for f in ("key_file", "fingerprint") if getattr(repository, f)]
         if repository.trusted and named:
             what = f"it is trusted without a key and has a {named[0]}: one of them is wrong"
-            yield Problem(FLEET, key_of(repository, "trusted"), what, "remove one of the two")
+            yield Problem(FLEET, f"{place}.trusted", what, "remove one of the two")
         elif not repository.trusted and not repository.key_file:
             yield Problem(
                 FLEET,
-                key_of(repository, "key_file"),
+                f"{place}.key_file",
                 "missing: nothing would say whose packages these are",
                 "give key_file and fingerprint; or, for a plain repository of your own that nobody "
                 'signs, "trusted": True',
             )
         elif not repository.trusted:
-            yield from _key(repository, resolve(str(repository.key_file), draft.base))
+            yield from _key(place, repository, resolve(str(repository.key_file), draft.base))
 
 
-def _key(repository: AptRepository, path: Path) -> Iterator[Problem]:
+def _key(place: str, repository: AptRepository, path: Path) -> Iterator[Problem]:
     try:
         held = keys.read_keys(path)
     except FileNotFoundError:
         what = f"{path} does not exist on this machine"
         remedy = "fetch it from the vendor, or from the keyring of a host that you trust"
-        yield Problem(FLEET, key_of(repository, "key_file"), what, remedy)
+        yield Problem(FLEET, f"{place}.key_file", what, remedy)
         return
     except (OSError, keys.KeyFileError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         what, remedy = f"{path}: {why}", "gpg --export --armor FINGERPRINT writes one"
-        yield Problem(FLEET, key_of(repository, "key_file"), what, remedy)
+        yield Problem(FLEET, f"{place}.key_file", what, remedy)
         return
-    key = key_of(repository, "fingerprint")
+    key = f"{place}.fingerprint"
     holds = ", ".join(keys.spaced(one.fingerprint) for one in held)
     if repository.fingerprint is None:
         remedy = "compare what the file holds with the vendor's page, then write it down here"

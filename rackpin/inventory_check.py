@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rackpin import inventory_apt, inventory_engines, inventory_files, inventory_rules
-from rackpin.inventory import ROLES, Fleet, Node
+from rackpin.inventory import ROLES, AptRepository, BundleConfig, Fleet, Node
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.inventory_read import (
     Raw,
@@ -30,6 +30,7 @@ __all__ = [
     "load_fleet",
 ]
 
+K = TypeVar("K", AptRepository, BundleConfig)
 RULES = (
     *inventory_rules.RULES,
     *inventory_engines.RULES,
@@ -91,13 +92,18 @@ def load_fleet(
         )
         for i, _ in engines
     ]
-    repositories = [
-        r.model_copy(update={"key_file": str(inventory_files.resolve(r.key_file, draft.base))})
-        if r.key_file
-        else r
-        for r in config.apt_repositories
-    ]
-    update = {"instances": instances, "apt_repositories": repositories}
+
+    def found(item: K) -> K:
+        if not item.key_file:
+            return item
+        path = inventory_files.resolve(item.key_file, draft.base)
+        return item.model_copy(update={"key_file": str(path)})
+
+    update = {
+        "instances": instances,
+        "apt_repositories": [found(repository) for repository in config.apt_repositories],
+        "bundle": found(config.bundle) if config.bundle else None,
+    }
     return Fleet(config=config.model_copy(update=update), nodes=nodes)
 
 

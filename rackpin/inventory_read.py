@@ -115,6 +115,9 @@ def _where(names: list[str], raw: Raw) -> str:
 def read_config(values: dict[str, Any]) -> tuple[FleetConfig, set[str], list[Problem]]:
     """The fleet's values without its engines, the keys that are wrong, and how."""
     values = {key: value for key, value in values.items() if key != "instances"}
+    bundle = values.get("bundle")
+    if isinstance(bundle, Mapping) and isinstance(bundle.get("url"), str):
+        values.setdefault("wheelhouse_url", f"{bundle['url'].rstrip('/')}/wheelhouse")
     stand_ins = {"fleet": "unnamed", "stack": "unknown", "wheelhouse_url": "http://unknown"}
     config, broken, errors = _read(FleetConfig, values, stand_ins)
     return config, broken, list(from_pydantic(errors, FleetConfig, FLEET))

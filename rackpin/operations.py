@@ -137,25 +137,39 @@ def owned_directory(directory: OwnedDir, stage: Desired) -> Iterator[Any]:
 
 
 @operation()
-def packages(names: tuple[str, ...], broken: bool) -> Iterator[Any]:
+def packages(
+    names: tuple[str, ...], versions: dict[str, str], broken: bool, hold: bool = False
+) -> Iterator[Any]:
     """
-    Install missing packages in one transaction; finish one that was interrupted first.
+    Install packages that are missing or at another version, in one transaction.
 
     + names: package names
-    + broken: the survey found dpkg interrupted or half configured
+    + versions: the exact version of each that has one
+    + broken: the survey found dpkg interrupted or half configured; that is finished first
+    + hold: hold those that have an exact version
     """
     installed = host.get_fact(Packages, names=names)
-    missing = [name for name in names if name not in installed]
+    missing = [
+        name
+        for name in names
+        if name not in installed or versions.get(name, installed[name]) != installed[name]
+    ]
     if broken:
         yield StringCommand("sh", "-s", _stdin=scripts.repair_script(), _timeout=deadlines.APT_S)
     if not missing:
         host.noop(f"{len(names)} packages are installed")
         return
     yield StringCommand("sh", "-s", _stdin=scripts.update_script(), _timeout=deadlines.APT_S)
-    wanted = " ".join(shlex.quote(name) for name in missing)
+    exact = [f"{name}={versions[name]}" if name in versions else name for name in missing]
+    move = any(name in installed for name in missing)
+    flags = "--allow-downgrades --allow-change-held-packages " if move else ""
     yield StringCommand(
-        f"{APT} -y --no-install-recommends install {wanted}", _timeout=deadlines.APT_S
+        f"{APT} -y --no-install-recommends {flags}install {' '.join(map(shlex.quote, exact))}",
+        _timeout=deadlines.APT_S,
     )
+    if hold and (pinned := [name for name in missing if name in versions]):
+        script = scripts.hold_more_script(pinned)
+        yield StringCommand("sh", "-s", _stdin=script, _timeout=deadlines.APT_S)
 
 
 @operation()

@@ -51,7 +51,8 @@ def prove_before(run: RunLog, target: Target, state: AptState, plan: Plan) -> It
             plan.remove,
             stage.names(target),
             [repository.uri for repository in stage.repositories(target)],
-            stage.proxies(target.fleet),
+            stage.proxies(target),
+            stage.only(target),
         )
         if faults := proof.trial_faults(target, state, feed(script, deadlines.APT_S, "apt")):
             yield stop(run, "nothing was changed", faults)

@@ -27,6 +27,26 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
+def _mirrors(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, url = text.partition("=")
+        if not equals or "://" not in url:
+            raise BadInput(f"--mirror {text}: write it as NAME=URL, for example debian=http://…")
+        found[name] = url
+    return found
+
+
+MIRRORS = click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="NAME=URL",
+    callback=_mirrors,
+    help="A repository's address here.",
+)
+
+
 def inventory_data(function: F) -> F:
     """``--data`` and ``--group-data``, as pyinfra has them."""
     group_data = click.option(

@@ -43,6 +43,12 @@ def check_node(
     except StackError as error:
         problem("os", str(error), "install a listed release, or lock the stack for this one")
     else:
+        if os.key != (node.os or lock.os[0].key):
+            problem(
+                "os",
+                f"the node runs {os.key}, the inventory takes it for {node.os or lock.os[0].key}",
+                f'give the node "os": "{os.key}"',
+            )
         if os.python not in (None, lock.python):
             problem(
                 "python",

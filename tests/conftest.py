@@ -30,7 +30,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def lock() -> Lock:
-    return load_stack("cpu-lab").lock
+    """The lab's lock without its debs: pins are the inventory's alone."""
+    return load_stack("cpu-lab").lock.but(debs_closure={})
 
 
 @pytest.fixture

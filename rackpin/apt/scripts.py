@@ -112,6 +112,18 @@ def holds_script(hold: Sequence[str], release: Sequence[str], held: Sequence[str
     return "\n".join(lines) + "\n"
 
 
+def hold_more_script(names: Sequence[str]) -> str:
+    """Hold packages that were just installed, and write them down beside those held before."""
+    words = " ".join(shlex.quote(name) for name in names)
+    return f"""{_PATIENT}set -e
+mkdir -p -m 755 {layout.APT}
+patient apt-mark hold {words} || {{ cat "$said" >&2; exit 1; }}
+{{ [ ! -e {layout.APT_HELD} ] || cat {layout.APT_HELD}; printf '%s\\n' {words}; }} \\
+  | sort -u >{layout.APT_HELD}.new
+mv -f {layout.APT_HELD}.new {layout.APT_HELD}
+"""
+
+
 def look_script(names: Sequence[str], draggers: Sequence[str], options: str = "") -> str:
     """Policy and holds of the pins, and in simulation each command that may not move one."""
     quoted = " ".join(shlex.quote(name) for name in names)
@@ -138,19 +150,21 @@ def trial_script(
     names: Sequence[str],
     uris: Sequence[str],
     settings: Mapping[str, str] | None = None,
+    only: bool = False,
 ) -> str:
     """Prove new sources, keys and pins beside the real ones, before any of them is changed.
 
     ``files`` (text by path below /etc/apt) overlay a copy; only apt's lists are renewed.
-    ``settings`` are apt.conf options of ours that are not on the node yet.
+    ``settings`` are apt.conf options of ours that are not on the node yet. ``only``: the host's
+    own sources are left out.
     Prints ``## update``, apt's words on failure, ``## policy``.
     """
     root = "/etc/apt/"
     lines = [update_functions(uris)]
     lines += [
         "trial=$(mktemp -d /run/rackpin-apt-trial.XXXXXXXX) && chmod 755 $trial || exit 70",
-        "mkdir $trial/keyrings $trial/sources.list.d $trial/preferences.d || exit 70",
-        "for f in sources.list sources.list.d preferences preferences.d; do",
+        "cd $trial && mkdir keyrings sources.list.d rackpin.d preferences.d apt.conf.d || exit 70",
+        f"for f in {'' if only else 'sources.list sources.list.d'} preferences preferences.d; do",
         f"  [ ! -e {root}$f ] || cp -aL {root}$f $trial/ || exit 70; done",
     ]
 
@@ -163,11 +177,11 @@ def trial_script(
         lines.append(f"echo {content} | base64 -d >{place(path)} || exit 70")
     options = {"APT::Get::List-Cleanup": "0", **(settings or {})}
     lines += [
-        "for f in $trial/sources.list.d/rackpin-*.sources; do",
+        "for f in $trial/sources.list.d/rackpin-*.sources $trial/rackpin.d/*.sources; do",
         f'  [ ! -e "$f" ] || sed -i "s|{root}keyrings/|$trial/keyrings/|" "$f" || exit 70; done',
         "chmod 644 $trial/keyrings/* $trial/*.d/* 2>/dev/null",
-        'set -- -o Dir::Etc::sourcelist="$trial/sources.list"'
-        ' -o Dir::Etc::sourceparts="$trial/sources.list.d"'
+        f'set -- -o Dir::Etc::sourcelist="{"/dev/null" if only else "$trial/sources.list"}"'
+        f' -o Dir::Etc::sourceparts="$trial/{"rackpin.d" if only else "sources.list.d"}"'
         ' -o Dir::Etc::preferences="$trial/preferences"'
         ' -o Dir::Etc::preferencesparts="$trial/preferences.d"'
         ' -o Dir::Cache::pkgcache="$trial/pkgcache" -o Dir::Cache::srcpkgcache="$trial/src" '

@@ -16,12 +16,15 @@ from rackpin.parse.apt_sources import Source, sources
 from rackpin.parse.dpkg_status import FORMAT, Status, parse_status
 
 SOURCES = "/etc/apt/sources.list.d"
+ONLY = "/etc/apt/rackpin.d"  # rackpin's source files where apt may ask nobody else
+CONF = "/etc/apt/apt.conf.d/92-rackpin-sources"
 KEYRINGS = "/etc/apt/keyrings"
 _TITLES = ("sources", "preferences", "keyrings", "proved", "held", "status", "policy", "end")
 
 _SCRIPT = r"""LC_ALL=C; export LC_ALL
 show() {{ for f; do [ -f "$f" ] && printf '%s|%s\n' "$f" "$(base64 -w 0 <"$f")"; done; }}
 echo '## sources'; show /etc/apt/sources.list {sources}/*.list {sources}/*.sources
+show {only}/*.sources {conf}
 echo '## preferences'; show /etc/apt/preferences /etc/apt/preferences.d/*
 echo '## keyrings'; show {keyrings}/rackpin-*
 echo '## proved'; [ ! -e {proved} ] || cat {proved}
@@ -41,6 +44,8 @@ def state_script(names: Sequence[str]) -> str:
     asked = f"{quoted} $(cat {layout.APT_HELD} 2>/dev/null) dpkg"  # without any name it lists all
     return _SCRIPT.format(
         sources=SOURCES,
+        only=ONLY,
+        conf=CONF,
         keyrings=KEYRINGS,
         proved=layout.APT_PROVED,
         held=layout.APT_HELD,
@@ -73,11 +78,13 @@ class AptState:
 
     @property
     def site_sources(self) -> list[Source]:
-        return [source for source in sources(self.sources) if not self.is_ours(source.file)]
+        texts = {path: text for path, text in self.sources.items() if path != CONF}
+        return [source for source in sources(texts) if not self.is_ours(source.file)]
 
     def is_ours(self, path: str) -> bool:
         """By its name and by what stands in it: a file of that name may be somebody else's."""
-        named = path == FILE or path.startswith((f"{SOURCES}/rackpin-", f"{KEYRINGS}/rackpin-"))
+        places = (f"{SOURCES}/rackpin-", f"{ONLY}/rackpin-", f"{KEYRINGS}/rackpin-")
+        named = path in (FILE, CONF) or path.startswith(places)
         head = "\n".join(self.files.get(path, "").splitlines()[:2])
         return named and OWNED_MARK in head
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 from rackpin import layout
+from rackpin.apt import wanted
 from rackpin.audit import locked
 from rackpin.audit.expectation import (
     INTERFACE_MARK,
@@ -52,7 +53,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
     paths = [PurePosixPath(file.path) for file in files]
     packages = [name for wish in wishes for name in wish.packages]
     links = {SWAP_MASK: "/dev/null"} if any(SWAP_MASK in w.foreign for w in wishes) else {}
-    pins = locked.apt_pins(fleet)
+    pins = {pin.name: pin.version for pin in wanted.pins(target)}
     keys = [os.key for os in lock.os]
     closure = locked.debs_closure(lock)
     required = {
@@ -79,8 +80,8 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
         debs=required,
         debs_known={key: {**closure.get(key, {}), **pins} for key in keys},
         family_known=[key for key in keys if locked.family_known(lock, required.get(key, {}), key)],
-        holds={key: sorted(pins) for key in keys},
-        candidates={key: pins for key in keys if pins},
+        holds={target.os_key: sorted(pins)},
+        candidates={target.os_key: pins} if pins else {},
         driver=locked.driver(lock) if node.gpus else None,
         kernel=locked.kernel(lock) if node.gpus else None,
         nccl=nccl,
@@ -90,7 +91,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
 
 def for_image(lock: Lock, name: str) -> Expectation:
     """The expectation of an image: the same environment, no unit, no driver."""
-    required = locked.debs(lock, gpus=False)
+    required = locked.debs(lock, gpus=False, image=True)
     return Expectation(
         kind="image",
         name=name,

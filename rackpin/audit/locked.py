@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from rackpin.inventory import Fleet
 from rackpin.stack.items import DebClosure
 from rackpin.stack.lock import Lock
+from rackpin.stack.packages import image_names
 
 # Distributions that bring libnccl.so.2, by CUDA generation.
 NCCL_PREFIX = "nvidia-nccl-"
@@ -30,15 +30,18 @@ OF_THE_DRIVER = re.compile(
 Versions = dict[str, str | None]  # package -> version, None: the lock names none
 
 
-def debs(lock: Lock, gpus: bool) -> dict[str, Versions]:
+def debs(lock: Lock, gpus: bool, image: bool = False) -> dict[str, Versions]:
     """Packages that must be there, by OS key. ``gpus``: with those of driver and network.
 
     A version that the lock's list leaves open is the one of the resolved closure.
     """
-    found: dict[str, Versions] = {key: dict.fromkeys(names) for key, names in lock.debs.items()}
+    found: dict[str, Versions] = {}
     for key, items in lock.packages.items():
-        wanted = [item for item in items if gpus or item.role == "environment"]
-        found.setdefault(key, {}).update({item.name: item.version for item in wanted})
+        roles = {"environment"} if image else {"environment", "base"}
+        wanted = [i for i in items if i.role in roles or (gpus and i.role != "image")]
+        found[key] = {item.name: item.version for item in wanted}
+        if image:
+            found[key] |= dict.fromkeys(image_names(key))
     closures = debs_closure(lock)
     return {
         key: {name: version or closures.get(key, {}).get(name) for name, version in table.items()}
@@ -62,11 +65,6 @@ def family_known(lock: Lock, required: Versions, os_key: str) -> bool:
     """
     resolved = isinstance(lock.debs_closure.get(os_key), DebClosure)
     return resolved or not any(re.match("|".join(DRIVER_FAMILY), name) for name in required)
-
-
-def apt_pins(fleet: Fleet) -> dict[str, str]:
-    """Packages that are pinned and held on every node."""
-    return {pin.name: pin.version for pin in fleet.config.apt_pins}
 
 
 def nccl(lock: Lock) -> dict[str, str] | None:

@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from rackpin.bundle.model import BundleError, Contents, Manifest, read_manifest
-from rackpin.options import STACKS_DIR, BadInput
+from rackpin.options import MIRRORS, STACKS_DIR, BadInput
 from rackpin.stack.lock import Stack, load_stack
 from rackpin.stack.pins import StackError
 
@@ -84,16 +84,6 @@ def bundle_command() -> None:
     """Everything of a lock in one directory: rackpin bundle STACK -o DIR, verify, serve."""
 
 
-def _mirrors(texts: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, url = text.partition("=")
-        if not equals or "://" not in url:
-            raise BadInput(f"--mirror {text}: write it as NAME=URL, for example debian=http://…")
-        found[name] = url
-    return found
-
-
 def _load(name: str, root: Path, mirrors: dict[str, str]) -> tuple[Stack, Contents]:
     from rackpin.bundle.contents import contents
 
@@ -121,7 +111,7 @@ def _read(directory: Path) -> Manifest:
 )  # fmt: skip
 @click.option("--jobs", default=4, show_default=True, type=click.IntRange(1, 32), help="At once.")
 @click.option("--sign-key", metavar="FINGERPRINT", help="Sign the apt repositories with this key.")
-@click.option("--mirror", multiple=True, metavar="NAME=URL", help="A repository's address here.")
+@MIRRORS
 @click.option("--without-unresolved", is_flag=True, help="Leave out what the lock lacks.")
 @STACKS_DIR
 def make_command(
@@ -129,14 +119,14 @@ def make_command(
     directory: Path,
     jobs: int,
     sign_key: str | None,
-    mirror: tuple[str, ...],
+    mirrors: dict[str, str],
     without_unresolved: bool,
     root: Path,
 ) -> None:
     """Fetch, prove and index all that STACK's lock names. Killed at any moment: run it again."""
     from rackpin.bundle.build import build
 
-    loaded, wanted = _load(stack, root, _mirrors(mirror))
+    loaded, wanted = _load(stack, root, mirrors)
     if wanted.unresolved and not without_unresolved:
         lines = [f"  {key}: {why}" for key, why in sorted(wanted.unresolved.items())]
         raise BadInput(

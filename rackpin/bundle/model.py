@@ -113,6 +113,11 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     except UnicodeDecodeError:
         raise BundleError(_damaged(file, "not UTF-8")) from None
+    return parse_manifest(text, file)
+
+
+def parse_manifest(text: str, file: Path | str) -> Manifest:
+    """A manifest's text; ``file`` is where it is from. Raises :class:`BundleError`."""
     try:
         manifest = _parse(json.loads(text))
     except (ValueError, KeyError, TypeError) as error:
@@ -122,7 +127,7 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def _damaged(file: Path, why: str) -> str:
+def _damaged(file: Path | str, why: str) -> str:
     return f"{file}: damaged or changed ({why}); run rackpin bundle again, or take a good copy"
 
 

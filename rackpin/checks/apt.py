@@ -106,7 +106,8 @@ def judge_sources(ctx: Context, output: Output, lists: Output) -> Finding:
     if state.proved != stage.digest(target):
         faults.append("these sources and pins were never proved on this node")
     rows = [line.split("|") for line in lists.stdout.splitlines() if line.count("|") == 2]
-    there = {(same_uri(uri), same_suite(suite)): file for uri, suite, file in rows}
+    # apt has no word at all for the suite "/"
+    there = {(same_uri(uri), same_suite(suite or "/")): file for uri, suite, file in rows}
     shown = []  # not all of them: another repository's address may hold a password
     for one in stage.repositories(target):
         listed = there.get((same_uri(one.uri), same_suite(one.suite)), "")

@@ -76,6 +76,8 @@ class LabDescription(Model):
     base: Base = Base()
     subnet: str | None = None  # e.g. 10.86.7.0/24; None: chosen from the name
     nameservers: list[IPvAnyAddress] = Field(default_factory=list)  # empty: the control machine's
+    # False: hosts reach one another and the control machine's address in the lab, nothing else.
+    outbound: bool = True
     hosts: list[Host] = Field(min_length=1, max_length=200)
 
     @field_validator("subnet")

@@ -65,7 +65,9 @@ def up(
         preferred = [before.subnet] if before else []
         preferred += [description.subnet] if description.subnet else []
         with_fabric = any(h.nics == 2 for h in description.hosts)
-        addresses, began = registry.claim(name, directory, preferred, with_fabric)
+        addresses, began = registry.claim(
+            name, directory, preferred, with_fabric, description.outbound
+        )
         lab = assemble.plan(description, name, directory, base, addresses)
         booted: list[HostState] = []
         try:

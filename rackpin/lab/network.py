@@ -91,14 +91,14 @@ def _links() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
-def bring_up(lab: str, addresses: Addresses, with_fabric: bool) -> None:
+def bring_up(lab: str, addresses: Addresses, with_fabric: bool, outbound: bool = True) -> None:
     """Make what is missing of bridges, rules and forwarding. Running it again changes nothing."""
     _bridge(addresses.bridge, addresses.subnet)
     if with_fabric:
         _bridge(addresses.fabric_bridge, addresses.fabric_subnet)
     if FORWARD.read_text().strip() != "1":
         FORWARD.write_text("1\n")
-    _masquerade(lab, addresses)
+    _rules(lab, _MASQUERADE if outbound else _CUT, addresses)
     _open_foreign_chains(lab, addresses.bridge)
 
 
@@ -126,19 +126,35 @@ def _has_table(lab: str) -> bool:
     )
 
 
-def _masquerade(lab: str, addresses: Addresses) -> None:
+_MASQUERADE = """
+  chain postrouting {
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr @subnet@ oifname != "@bridge@" masquerade
+  }
+"""
+# Before everybody else's chains: the control machine's other addresses are a way out too.
+_CUT = """
+  chain forward {
+    type filter hook forward priority filter - 10; policy accept;
+    iifname "@bridge@" oifname != "@bridge@" drop
+  }
+  chain input {
+    type filter hook input priority filter - 10; policy accept;
+    iifname "@bridge@" ip daddr != @control@ drop
+  }
+"""
+
+
+def _rules(lab: str, text: str, addresses: Addresses) -> None:
     table = table_name(lab)
+    for word in ("subnet", "bridge", "control"):
+        text = text.replace(f"@{word}@", str(getattr(addresses, word)))
     # one transaction: made new whether or not it was there
     run(
         ["nft", "-f", "-"],
         stdin=f"""table ip {table} {{}}
 delete table ip {table}
-table ip {table} {{
-  chain postrouting {{
-    type nat hook postrouting priority srcnat; policy accept;
-    ip saddr {addresses.subnet} oifname != "{addresses.bridge}" masquerade
-  }}
-}}
+table ip {table} {{{text}}}
 """,
     )
 

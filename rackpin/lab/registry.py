@@ -61,7 +61,7 @@ def running(match: str) -> list[tuple[str, Path]]:
 
 
 def claim(
-    lab: str, directory: Path, preferred: list[str], with_fabric: bool
+    lab: str, directory: Path, preferred: list[str], with_fabric: bool, outbound: bool = True
 ) -> tuple[network.Addresses, bool]:
     """Reserve addresses for a lab and bring its network up.
 
@@ -91,7 +91,7 @@ def claim(
         }
         write_atomically(RUN / f"{lab}.json", json.dumps(entry) + "\n")
         try:
-            network.bring_up(lab, addresses, with_fabric)
+            network.bring_up(lab, addresses, with_fabric, outbound)
         except BaseException:
             if own is None:
                 _forget(lab)

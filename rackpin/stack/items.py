@@ -86,7 +86,7 @@ class DebClosure(Model):
 
 Role = Literal[
     "kernel", "driver", "fabric_manager", "cuda", "nccl", "dcgm", "container_toolkit", "rdma",
-    "environment",
+    "environment", "base", "image",
 ]  # fmt: skip
 
 
@@ -94,7 +94,8 @@ class Package(Model):
     """A package that a host needs by name; its closure follows from it.
 
     ``version`` is a whole Debian version, or null where only the driver's own version is fixed
-    (roles driver and fabric_manager) or the OS's newest will do.
+    (roles driver and fabric_manager) or the OS's newest will do. Roles base and environment are
+    for every host, image is for container images only.
     """
 
     name: str

@@ -8,7 +8,7 @@ import click
 
 from rackpin.compat.check import check
 from rackpin.compat.check import lines as compat_lines
-from rackpin.options import STACKS_DIR, BadInput
+from rackpin.options import MIRRORS, STACKS_DIR, BadInput
 from rackpin.stack.changes import compare, find_lock
 from rackpin.stack.changes_text import lines, reasons
 from rackpin.stack.lock import stack_pins, write_lock
@@ -17,18 +17,34 @@ from rackpin.stack.model import StackError
 
 @click.command("lock")
 @click.argument("stack")
-@click.option("--update", multiple=True, metavar="NAME", help="Let this distribution move too.")
+@click.option(
+    "--update",
+    multiple=True,
+    metavar="NAME",
+    help="Let this distribution, deb or image move too; debs: all of them.",
+)
 @click.option("--update-all", is_flag=True, help="Let everything move that the pins leave open.")
+@MIRRORS
+@click.option("--keys", type=click.Path(path_type=Path, exists=True, file_okay=False),
+              help="Vendors' key files of your own, e.g. nvidia-cuda.asc.")  # fmt: skip
 @STACKS_DIR
-def lock_command(stack: str, update: tuple[str, ...], update_all: bool, root: Path) -> None:
+def lock_command(
+    stack: str,
+    update: tuple[str, ...],
+    update_all: bool,
+    mirrors: dict[str, str],
+    keys: Path | None,
+    root: Path,
+) -> None:
     """Resolve STACK's pins into its lock and print what changed.
 
-    Versions in the present lock stay unless the pins, --update or --update-all move them.
+    Versions in the present lock stay unless the pins, --update or --update-all move them. A
+    repository that does not answer leaves its packages unresolved, with the reason.
     """
     from rackpin.stack.resolve import resolve  # starts uv; not needed by the other commands
 
     try:
-        old, new, wanted_by = resolve(stack, root, update, update_all)
+        old, new, wanted_by = resolve(stack, root, update, update_all, mirrors, keys)
         directory = write_lock(new, root)
     except StackError as error:
         raise BadInput(str(error)) from None

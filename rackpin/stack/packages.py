@@ -91,11 +91,29 @@ def _kernel(pins: Pins, os: OsPin) -> Iterator[Package]:
         yield Package(name=name, version=None, role="kernel", repository="os")
 
 
-def _rest(pins: Pins) -> Iterator[Package]:
+def _on(os_key: str, names: Iterable[str]) -> list[str]:
+    """Names as this OS has them."""
+    renamed = _table()["renamed"].get(os_key, {})
+    return [renamed.get(name, name) for name in names]
+
+
+def image_names(os_key: str) -> list[str]:
+    """What every container image has beside the environment's packages, whatever hosts have."""
+    return _on(os_key, _table()["image"])
+
+
+def _rest(pins: Pins, os: OsPin) -> Iterator[Package]:
     table = _table()
 
     def all_at(names: Iterable[str], version: str | None, role: Role, origin: Origin) -> Any:
-        return [Package(name=n, version=version, role=role, repository=origin) for n in names]
+        return [
+            Package(name=n, version=version, role=role, repository=origin)
+            for n in _on(os.key, names)
+        ]
+
+    yield from all_at(table["image"], None, "image", "os")
+    yield from all_at(table["base"], None, "base", "os")
+    yield from all_at(pins.debs[os.key], None, "environment", "os")
 
     if cuda := pins.cuda:
         names = [name.format(minor=cuda.minor.replace(".", "-")) for name in table["cuda"]]
@@ -117,9 +135,6 @@ def _rest(pins: Pins) -> Iterator[Package]:
 
 def packages_of(pins: Pins, os: OsPin) -> list[Package]:
     """Everything that a host of this OS asks for by name, each once, sorted by name."""
-    environment = [
-        Package(name=name, version=None, role="environment", repository="os")
-        for name in pins.debs[os.key]
-    ]
-    every = [*environment, *_kernel(pins, os), *_driver(pins), *_rest(pins)]
+    every = [*_rest(pins, os), *_kernel(pins, os), *_driver(pins)]
+    # A host's package counts before the same of an image.
     return sorted({package.name: package for package in every}.values(), key=lambda p: p.name)

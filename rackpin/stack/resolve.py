@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from rackpin.stack import uvtool
+from rackpin.stack import debs, uvtool
 from rackpin.stack.archives import resolve_source, source_pins
 from rackpin.stack.choose import choose_wheel
 from rackpin.stack.content import LOCK_DIR, LOCK_FILE
-from rackpin.stack.items import DebClosure, Package, Reason, Unresolved, Wheel
+from rackpin.stack.debs import DebOptions
+from rackpin.stack.items import DebClosure, Package, Unresolved, Wheel
 from rackpin.stack.lock import STACKS, Lock, read_any_lock, stack_pins
 from rackpin.stack.model import StackError
 from rackpin.stack.packages import host_of, packages_of
 from rackpin.stack.pins import Pins
 from rackpin.stack.registry import resolve_image
 from rackpin.stack.wheelfile import build_local, sha256_of
-
-NO_DEBS = "its Debian packages have not been resolved yet"
 
 
 def _preferences(wheels: list[Wheel]) -> str:
@@ -36,8 +36,11 @@ def _preferences(wheels: list[Wheel]) -> str:
 class Resolver:
     """One run of the resolver for one stack; it writes only below ``work``."""
 
-    def __init__(self, pins: Pins, old: Lock | None, work: Path, root: Path) -> None:
+    def __init__(
+        self, pins: Pins, old: Lock | None, work: Path, root: Path, options: DebOptions
+    ) -> None:
         self.pins, self.old, self.work, self.root = pins, old, work, root
+        self.options = options
         settings = uvtool.pip_settings()
         self.links = settings["find-links"]
         self.environment = uvtool.places(pins, settings)
@@ -98,11 +101,20 @@ class Resolver:
         return uvtool.wanted_by(self.pins, self.pins.python, work, versions, self.environment)
 
     def debs(self, os_key: str, packages: list[Package]) -> DebClosure | Unresolved:
-        """The old closure while nothing that decides it has changed, else unresolved."""
-        old = self.old
-        if old and old.packages.get(os_key) == packages and os_key in old.debs_closure:
-            return old.debs_closure[os_key]
-        return Unresolved(wanted=os_key, unresolved=Reason(reason=NO_DEBS))
+        """The old closure while nothing that decides it has changed, else one made of it."""
+        before = self.old.debs_closure.get(os_key) if self.old else None
+        old = before if isinstance(before, DebClosure) else None
+        if old and self.old and self._same(self.old, os_key, packages):
+            return old
+        return debs.closure(self.pins, os_key, packages, old, self.options)
+
+    def _same(self, old: Lock, os_key: str, packages: list[Package]) -> bool:
+        held = {deb.name for deb in old.require_debs(os_key).debs}
+        moving = {debs.ALL, *held} & {*self.options.update}
+        return not moving and (old.packages.get(os_key), old.host.driver) == (
+            packages,
+            self.pins.driver,
+        )
 
 
 def _old_lock(name: str, root: Path) -> Lock | None:
@@ -113,26 +125,39 @@ def _old_lock(name: str, root: Path) -> Lock | None:
         return None
 
 
+def _locked_debs(lock: Lock | None) -> set[str]:
+    closures = lock.debs_closure.values() if lock else ()
+    return {deb.name for item in closures if isinstance(item, DebClosure) for deb in item.debs}
+
+
 def _check_update(name: str, pins: Pins, old: Lock | None, update: tuple[str, ...]) -> None:
-    known = {*pins.images, *(old.dists if old else {})}
-    if unknown := [n for n in update if canonicalize_name(n) not in known]:
+    known = {debs.ALL, *pins.images, *(old.dists if old else {}), *_locked_debs(old)}
+    if unknown := [n for n in update if not {n, canonicalize_name(n)} & known]:
         raise StackError(f"stack {name}: --update {', '.join(unknown)}: not in the lock")
 
 
 def resolve(
-    name: str, root: Path = STACKS, update: tuple[str, ...] = (), update_all: bool = False
+    name: str,
+    root: Path = STACKS,
+    update: tuple[str, ...] = (),
+    update_all: bool = False,
+    mirrors: Mapping[str, str] | None = None,
+    keys: Path | None = None,
 ) -> tuple[Lock | None, Lock, dict[str, list[str]]]:
     """Old lock (None when there is none), new lock, and who wants what; writes nothing.
 
-    ``update`` names distributions and images that may move though the old lock has them. Who
-    wants what is empty when no wheel changed. Raises :class:`StackError`.
+    ``update`` names distributions, debs and images that may move though the old lock has them;
+    ``mirrors`` and ``keys`` are a site's, for debs. Who wants what is empty when no wheel
+    changed. Raises :class:`StackError`.
     """
     pins = stack_pins(name, root)
     old = _old_lock(name, root)
     _check_update(name, pins, old, update)
-    moves = [part for n in update if n not in pins.images for part in ("--upgrade-package", n)]
+    dists = [n for n in update if old and canonicalize_name(n) in old.dists]
+    moves = [part for n in dists for part in ("--upgrade-package", n)]
+    options = DebOptions((*update, *([debs.ALL] if update_all else [])), mirrors or {}, keys)
     with tempfile.TemporaryDirectory(prefix="rackpin-lock-") as temp:
-        run = Resolver(pins, old, Path(temp), root)
+        run = Resolver(pins, old, Path(temp), root, options)
         wheels = {python: run.wheels(python, moves, not update_all) for python in pins.pythons}
         try:
             packages = {os.key: packages_of(pins, os) for os in pins.os}

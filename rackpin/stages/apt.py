@@ -18,9 +18,10 @@ from rackpin.apt.pins import (
     rivals,
     unattended_patterns,
 )
-from rackpin.apt.state import KEYRINGS, SOURCES, AptState
+from rackpin.apt.state import KEYRINGS, ONLY, SOURCES, AptState
+from rackpin.apt.wanted import pins, repositories
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
-from rackpin.inventory import AptPin, AptRepository, Fleet
+from rackpin.inventory import AptRepository
 from rackpin.inventory_problems import Problem
 from rackpin.parse.apt_sources import Source, same_suite, same_uri
 from rackpin.preflight import ARCHITECTURE
@@ -29,22 +30,18 @@ from rackpin.stages.base import data
 DEBIAN_ARCH = {"x86_64": "amd64"}
 
 
-def repositories(target: Target) -> list[AptRepository]:
-    """The repositories of this node."""
-    return target.fleet.config.apt_repositories
-
-
-def pins(target: Target) -> list[AptPin]:
-    """The pinned packages of this node, by name."""
-    return sorted(target.fleet.config.apt_pins, key=lambda pin: pin.name)
-
-
 def names(target: Target) -> tuple[str, ...]:
     return tuple(pin.name for pin in pins(target))
 
 
-def source_path(repository: AptRepository) -> str:
-    return f"{SOURCES}/rackpin-{repository.name}.sources"
+def source_path(repository: AptRepository, only: bool = False) -> str:
+    """``only``: apt looks nowhere else (a bundle), so a host's own files must lie elsewhere."""
+    return f"{ONLY if only else SOURCES}/rackpin-{repository.name}.sources"
+
+
+def only(target: Target) -> bool:
+    """Whether apt on the node asks rackpin's repositories and nobody else's."""
+    return target.fleet.config.bundle is not None
 
 
 def keyring_path(repository: AptRepository) -> str:
@@ -67,10 +64,10 @@ def keyring(repository: AptRepository) -> str:
     return _armored(str(path), str(repository.fingerprint), path.stat().st_mtime_ns)
 
 
-def proxies(fleet: Fleet) -> dict[str, str]:
+def proxies(target: Target) -> dict[str, str]:
     """apt's options (``Acquire::http::Proxy::HOST``) for the hosts of our repositories."""
-    proxy = fleet.config.apt_proxy
-    parts = [urlsplit(repository.uri) for repository in fleet.config.apt_repositories]
+    proxy = target.fleet.config.apt_proxy
+    parts = [urlsplit(repository.uri) for repository in repositories(target)]
     remote = [p for p in parts if proxy and p.scheme != "file"]
     return {f"Acquire::{p.scheme}::Proxy::{p.hostname}": str(proxy) for p in remote}
 
@@ -81,7 +78,7 @@ def desired(target: Target) -> Desired:
     files: list[OwnedFile] = [
         owned(
             "etc/apt/apt.conf.d/90-rackpin.j2",
-            values={"apt_lock_s": deadlines.APT_LOCK_S, "proxies": proxies(target.fleet)},
+            values={"apt_lock_s": deadlines.APT_LOCK_S, "proxies": proxies(target)},
         ),
         owned(
             "etc/apt/apt.conf.d/91-rackpin-unattended.j2",
@@ -93,7 +90,14 @@ def desired(target: Target) -> Desired:
         ),
         *trusted_files(target),
     ]
-    return Desired(files=tuple(files), directories=(OwnedDir(layout.STATE), OwnedDir(layout.APT)))
+    return Desired(
+        files=tuple(files),
+        directories=(
+            OwnedDir(layout.STATE),
+            OwnedDir(layout.APT),
+            *([OwnedDir(ONLY)] if only(target) else []),
+        ),
+    )
 
 
 def trusted_files(target: Target) -> list[OwnedFile]:
@@ -122,7 +126,9 @@ def trusted_files(target: Target) -> list[OwnedFile]:
             "keyring": "" if one.trusted else keyring_path(one),
         }
         template = "etc/apt/sources.list.d/rackpin-NAME.sources.j2"
-        files.append(owned(template, source_path(one), values=values))
+        files.append(owned(template, source_path(one, only(target)), values=values))
+    if only(target):  # last: until then apt must find something
+        files.append(owned("etc/apt/apt.conf.d/92-rackpin-sources.j2", values={"only": ONLY}))
     return files
 
 
@@ -178,7 +184,7 @@ def superseded(target: Target, state: AptState) -> tuple[list[Source], list[Prob
     ours = {(same_uri(r.uri), same_suite(r.suite)): r for r in repositories(target)}
     off: list[Source] = []
     problems: list[Problem] = []
-    for source in state.site_sources:
+    for source in [] if only(target) else state.site_sources:
         pairs = [(uri, same_suite(suite)) for uri in source.uris for suite in source.suites]
         mine = [ours[pair] for pair in pairs if pair in ours]
         if not mine:

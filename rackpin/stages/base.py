@@ -13,7 +13,6 @@ from rackpin import layout
 from rackpin.desired import Desired, OwnedDir, Target, owned
 from rackpin.inventory import Fleet, Node, RayConfig
 
-PACKAGES = ("chrony",)  # Ray and TLS need one time; timesyncd doesn't serve offsets to check
 HOSTS_BEGIN = "# begin rackpin: nodes of this fleet"
 HOSTS_END = "# end rackpin"
 # Linked to /dev/null: nothing brings swap back at boot.
@@ -129,11 +128,16 @@ def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
     return common_env(fleet.config.ray) | own_env(fleet, node, interface)
 
 
+def packages(target: Target) -> tuple[str, ...]:
+    """What every node has by name, with GPUs or without; other stages bring the rest."""
+    every = target.lock.packages.get(target.os_key, [])
+    return tuple(item.name for item in every if item.role in ("base", "environment"))
+
+
 def desired(target: Target) -> Desired:
-    fleet, lock = target.fleet, target.lock
+    fleet = target.fleet
     limits = fleet.config.limits
     memlock_kib = "unlimited" if limits.memlock == "infinity" else str(int(limits.memlock) // 1024)
-    os_key = next(iter(lock.debs))
     files = [
         owned(
             "etc/sysctl.d/90-rackpin.conf.j2",
@@ -176,6 +180,6 @@ def desired(target: Target) -> Desired:
             OwnedDir(layout.BACKUPS, mode="700"),
             OwnedDir(home, mode="750", owner=layout.USER, group=layout.USER),
         ),
-        packages=(*PACKAGES, *lock.debs[os_key]),
+        packages=packages(target),
         foreign=("/etc/hosts", SWAP_MASK),
     )

@@ -9,6 +9,7 @@ from rackpin import layout
 from rackpin.desired import Desired, Target
 from rackpin.inventory import Fleet, FleetConfig, Node, RayConfig
 from rackpin.stack.lock import Lock
+from rackpin.stack.packages import image_names
 from rackpin.stages import base, python, serve
 
 
@@ -36,11 +37,11 @@ def environment(lock: Lock) -> dict[str, str]:
 
 def desired(target: Target) -> Desired:
     host = base.desired(target)
-    kept = [name for name in host.packages if name not in base.PACKAGES]  # time is the host's
-    rdma = [item["name"] for item in base.data("image.yaml")["packages"]]
+    every = target.lock.packages.get(target.os_key, [])
+    environment = [item.name for item in every if item.role == "environment"]
     return Desired(
         files=tuple(serve.common_files()),
         directories=tuple(d for d in host.directories if d.path != layout.BACKUPS),
-        packages=(*kept, *rdma),
+        packages=tuple(dict.fromkeys([*environment, *image_names(target.os_key)])),
         foreign=python.desired(target).foreign,
     )

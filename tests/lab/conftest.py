@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from rackpin.inventory import ROOT
-from rackpin.lab import description, lifecycle, preflight, services
-from rackpin.lab.state import state_root
+from rackpin.lab import preflight
 from rackpin.stack import wheelhouse
 from rackpin.stack.lock import load_stack
-from tests.lab.fleet import FIRST_RUN_S, FleetLab
+from tests.lab.fleet import FIRST_RUN_S, FleetLab, booted
 
 NAME = "test-fleet"
 
@@ -27,15 +26,8 @@ def _a_machine_for_labs() -> None:
 @pytest.fixture(scope="session")
 def fleet_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
     """Three bare hosts, turned into a fleet by the same steps as bin/lab."""
-    described = description.read(ROOT / "lab" / "lab.yaml", NAME)
-    lifecycle.down(NAME, purge=True)
     wheelhouse.build(load_stack("cpu-lab"), say=print)
-    lab = lifecycle.up(described, NAME, say=print)
-    try:
-        services.start(lab, print)
-        site = FleetLab(lab, Path(tmp_path_factory.mktemp("fleet")))
+    directory = Path(tmp_path_factory.mktemp("fleet"))
+    with booted(ROOT / "lab" / "lab.yaml", NAME, directory) as site:
         site.first = site.run("site", deadline_s=FIRST_RUN_S)
         yield site
-    finally:
-        services.stop(state_root() / NAME)
-        lifecycle.down(NAME, purge=True)

@@ -7,15 +7,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rackpin.findings import Report
 from rackpin.inventory import ROOT
-from rackpin.lab import ssh
-from rackpin.lab.state import LabState
+from rackpin.lab import description, lifecycle, services, ssh
+from rackpin.lab.state import LabState, state_root
 
 FIRST_RUN_S = 20 * 60  # what a fresh machine may take, packages to download included
 RUN_S = 20 * 60
@@ -137,6 +138,20 @@ class FleetLab:
             "every engine to serve",
             deadline_s,
         )
+
+
+@contextmanager
+def booted(file: Path, name: str, directory: Path) -> Iterator[FleetLab]:
+    """The lab of a description, up with its services; whatever happens, nothing of it is left."""
+    described = description.read(file, name)
+    lifecycle.down(name, purge=True)
+    lab = lifecycle.up(described, name, say=print)
+    try:
+        services.start(lab, print)
+        yield FleetLab(lab, directory)
+    finally:
+        services.stop(state_root() / name)
+        lifecycle.down(name, purge=True)
 
 
 def wait(test: Callable[[], bool], what: str, deadline_s: float) -> float:

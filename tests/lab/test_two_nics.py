@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rackpin.lab import description, lifecycle, services
-from rackpin.lab.state import state_root
-from tests.lab.fleet import FleetLab
+from tests.lab.fleet import booted
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(1500)]
 NAME = "test-nics"
@@ -24,19 +22,12 @@ hosts:
 def test_two_nics(tmp_path: Path) -> None:
     file = tmp_path / "lab.yaml"
     file.write_text(LAB)
-    lifecycle.down(NAME, purge=True)
-    lab = lifecycle.up(description.read(file, NAME), NAME, say=print)
-    try:
-        services.start(lab, print)
-        site = FleetLab(lab, tmp_path)
+    with booted(file, NAME, tmp_path) as site:
         assert site.run("site").ok.ready
-        for host in lab.hosts:
+        for host in site.lab.hosts:
             assert host.fabric_address and host.fabric_address != host.address
             env = site.ask(host.name, "cat /etc/rackpin/node.env")
             assert f"VLLM_HOST_IP={host.fabric_address}" in env
             assert "GLOO_SOCKET_IFNAME=fab0" in env and "NCCL_SOCKET_IFNAME==fab0" in env
             own = site.ask(host.name, f"getent ahostsv4 {host.name} | head -n 1")
             assert own.split()[0] == host.fabric_address
-    finally:
-        services.stop(state_root() / NAME)
-        lifecycle.down(NAME, purge=True)

@@ -34,7 +34,7 @@ nvidia-utils-535|amd64|hold|installed|535.129.03-0ubuntu1
 """
 LISTS = """\
 file:///srv/debs/|stable|/var/lib/apt/lists/_srv_debs_dists_stable_main_binary-amd64_Packages
-http://10.9.0.1:8901/nvidia/|/|/var/lib/apt/lists/10.9.0.1:8901_nvidia_Packages
+http://10.9.0.1:8901/nvidia/||/var/lib/apt/lists/10.9.0.1:8901_nvidia_Packages
 """
 CUDA = """\
 E: Unable to correct problems, you have held broken packages.

@@ -131,17 +131,30 @@ def test_directories() -> None:
 
 def test_packages_in_one_transaction_without_questions() -> None:
     found = {facts.Packages: {"a": "1"}}
-    assert commands(operations.packages, found, names=("a",), broken=False) == []
-    update, install = commands(operations.packages, found, names=("a", "b", "c"), broken=False)
+    assert commands(operations.packages, found, names=("a",), versions={}, broken=False) == []
+    update, install = commands(
+        operations.packages, found, names=("a", "b", "c"), versions={}, broken=False
+    )
     assert "Error-Mode=any" in update.connector_arguments["_stdin"]
     assert str(install).endswith("install b c")
     for word in ("DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_MODE=l", "Lock::Timeout=600"):
         assert word in str(install)
 
 
+def test_a_package_at_another_version_is_moved_and_new_ones_are_held() -> None:
+    found = {facts.Packages: {"a": "2", "b": "1"}}
+    ask = {"names": ("a", "b", "c", "d"), "versions": {"a": "1", "b": "1", "c": "3"}}
+    _, install, hold = commands(operations.packages, found, broken=False, hold=True, **ask)
+    assert str(install).endswith("--allow-change-held-packages install a=1 c=3 d")
+    script = hold.connector_arguments["_stdin"]
+    assert "apt-mark hold a c ||" in script, "d has no pin, b was held before"
+    _, install = commands(operations.packages, {facts.Packages: {}}, broken=False, **ask)
+    assert "--allow" not in str(install), "what is not there needs no leave to move"
+
+
 def test_an_interrupted_dpkg_is_finished_first() -> None:
     found = {facts.Packages: {"a": "1"}}
-    (repair,) = commands(operations.packages, found, names=("a",), broken=True)
+    (repair,) = commands(operations.packages, found, names=("a",), versions={}, broken=True)
     assert "--configure -a" in repair.connector_arguments["_stdin"]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rackpin.stack import registry, uvtool
-from rackpin.stack.items import Image, Unresolved
+from rackpin.stack import debs, registry, uvtool
+from rackpin.stack.items import Image, Reason, Unresolved
 from rackpin.stack.lock import Lock, load_stack, write_lock
 from rackpin.stack.lock_cli import lock_command
 from rackpin.stack.model import StackError
@@ -57,6 +57,8 @@ def root(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     nothing: dict[str, list[str]] = {"find-links": [], "index-url": []}
     monkeypatch.setattr(uvtool, "pip_settings", lambda: nothing)
     monkeypatch.setattr(registry, "DOCKER_HUB", "127.0.0.1:9")
+    no_answer = Unresolved(wanted="ubuntu-22.04", unresolved=Reason(reason="no answer from x"))
+    monkeypatch.setattr(debs, "closure", lambda *_: no_answer)
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{index.url}simple/")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("UV_FIND_LINKS", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
@@ -105,6 +107,10 @@ def test_override_exclusion_and_day_are_kept(root: Path) -> None:
         "nvidia-driver-535": "535.129.03-0ubuntu1",
         "nvidia-fabricmanager-535": "535.129.03-1",
         "python3": None,
+        "chrony": None,
+        "libibverbs1": None,
+        "ibverbs-providers": None,
+        "librdmacm1": None,
     }
     assert sorted(found.unresolved) == ["debs_closure.ubuntu-22.04", "images.base"]
 

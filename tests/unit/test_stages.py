@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rackpin.desired import OWNED_MARK, Desired, Target, template_names
-from rackpin.inventory import Fleet
+from rackpin.inventory import BundleConfig, Fleet
 from rackpin.stages import STAGES
 from rackpin.stages.base import hosts_file, sysctl_settings
 from rackpin.stages.serve import arguments, systemd_quote
@@ -33,7 +33,10 @@ def test_every_file_says_whose_it_is_at_once(target: Target) -> None:
 
 
 def test_no_template_is_forgotten(target: Target) -> None:
-    used = "\n".join(f.content for s in STAGES.values() for f in s(target).files)
+    bundle = BundleConfig(url="http://10.9.0.1:8901", trusted=True)
+    config = target.fleet.config.model_copy(update={"bundle": bundle})
+    offline = dataclasses.replace(target, fleet=target.fleet.model_copy(update={"config": config}))
+    used = "\n".join(f.content for s in STAGES.values() for f in s(offline).files)
     for name in template_names():
         assert f"templates/{name})" in used
 
