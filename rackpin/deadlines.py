@@ -9,6 +9,7 @@ APT_S = 1800  # a full closure over a slow mirror, plus the lock wait below
 APT_LOCK_S = 600  # first-boot unattended-upgrades holds the lock for minutes, F023
 APT_RETRY_S = (5, 15, 45)  # a mirror in the middle of its sync is whole again within a minute, F021
 APT_HTTP_S = 20  # a mirror that says nothing for this long is tried again
+DKMS_S = 3600  # NVIDIA's and OFED's modules on a few old cores
 ENVIRONMENT_S = 1800  # unpacking several GB of wheels on a slow disk
 BUNDLE_S = 20  # a served bundle says what it is, before anything is changed
 VERIFY_S = 180  # all checks of one node, smoke generation and collective included

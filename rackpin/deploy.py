@@ -22,11 +22,12 @@ from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
 from rackpin.facts_apt import Apt
+from rackpin.facts_fabric import FabricFact
 from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
 from rackpin.preflight import check_node
 from rackpin.stack import wheelhouse
-from rackpin.stages import STAGES, apt
+from rackpin.stages import STAGES, apt, fabric
 from rackpin.stages.python import complete_mark
 
 # What a changed file asks for, in this order, once per stage.
@@ -37,6 +38,7 @@ TRIGGERS = {
     "tmpfiles": "systemd-tmpfiles --create /etc/tmpfiles.d/90-rackpin.conf",
     "journald": "systemctl try-restart systemd-journald",
     "chrony": "systemctl try-restart chrony",
+    "update-grub": "update-grub",
 }
 
 
@@ -77,7 +79,8 @@ def here(refuse: bool = True) -> Here:
     survey = _surveyed[id(run)][host.name]
     node = run.fleet.nodes[host.name]
     interface = survey.addresses.get(node.address, "")
-    return Here(run, Target(run.fleet, node, run.lock, interface), survey)
+    target = Target(run.fleet, node, run.lock, interface, host.get_fact(FabricFact))
+    return Here(run, target, survey)
 
 
 def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
@@ -87,7 +90,10 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
         (Users, {"names": (layout.USER,)}),
         (Text, {"path": "/etc/hosts"}),
         (Apt, {"names": apt.names(target)}),
+        (FabricFact, {}),
     ]
+    if target.node.gpus:  # one by one: which of them a node has is known after the survey
+        facts += [(Units, {"names": (unit,)}) for unit in fabric.UNITS]
     for stage in STAGES.values():
         wish = stage(target)
         if wish.paths:
@@ -159,6 +165,8 @@ def survey_host(
     ]
     if why := wanted.unpinned(target):
         run.notes.append(f"{node.name}: its packages have no pins: {why}")
+    if target_host.get_fact(FabricFact) is None:
+        problems.append(Problem(node.name, "fabric", "its /sys could not be read", "see its log"))
     state = target_host.get_fact(Apt, names=apt.names(target))
     return [*problems, *(apt.superseded(target, state)[1] if state else ())]
 
