@@ -249,6 +249,8 @@ def close(run: RunLog) -> None:
     if run.state.current_stage < StateStage.Execute and not all_unreachable(run):
         return  # only planned, or refused before anything was touched: nothing to report
     if not run.expects_verify:
+        for note in run.notes:  # there is no report that would show them
+            print(f"note: {note}", file=sys.stderr)
         print_counts(run)
         if run.interrupted:
             os._exit(130)

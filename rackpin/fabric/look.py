@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from rackpin.fabric.model import (
-    BARE_METAL,
     Boot,
     Bridge,
     Dkms,
@@ -70,7 +69,7 @@ def _fabric(sections: dict[str, list[str]]) -> Fabric:
             sorted((_bridge(line) for line in sections["bridges"]), key=lambda b: b.slot)
         ),
         kernel=one("kernel"),
-        virt=one("virt") or BARE_METAL,
+        virt=one("virt") or "unknown",  # never taken for bare metal
         boot=Boot(
             running=tuple(one("cmdline").split()),
             next=tuple(one("next").split()[2:]) if sections["next"] else None,

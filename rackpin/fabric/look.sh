@@ -60,7 +60,7 @@ bridges_above $above | while read -r up; do
   echo "${up##*/}|$value"
 done
 echo "@@ kernel"; if [ -n "$root" ]; then one "$root/kernel"; echo; else uname -r; fi
-echo "@@ virt"; systemd-detect-virt 2>/dev/null
+echo "@@ virt"; if [ -n "$root" ]; then echo none; else systemd-detect-virt 2>/dev/null; fi
 echo "@@ cmdline"; cat "$root/proc/cmdline" 2>/dev/null
 echo "@@ grub"; cat "$root/etc/default/grub" "$root"/etc/default/grub.d/*.cfg 2>/dev/null |
   grep -E '^[[:space:]]*GRUB_CMDLINE_LINUX(_DEFAULT)?='

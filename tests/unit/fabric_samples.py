@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,8 +61,13 @@ class Tree:
             self.bridges.add(parts[depth - 1])
         link = self.root / "sys/bus/pci/devices" / parts[-1]
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(full)
+        self._link(link, full)
         return full
+
+    @staticmethod
+    def _link(link: Path, target: Path) -> None:
+        """Relative, as in /sys, so that the tree can be carried elsewhere."""
+        link.symlink_to(os.path.relpath(target, link.parent))
 
     def gpu(self, path: str, numa: int = 0, acs: int | None = ACS_OFF, iommu: str = "") -> None:
         full = self._device(path, numa, acs)
@@ -71,7 +77,7 @@ class Tree:
             group = self.root / "sys/kernel/iommu_groups" / full.name
             group.mkdir(parents=True)
             (group / "type").write_text(f"{iommu}\n")
-            (full / "iommu_group").symlink_to(group)
+            self._link(full / "iommu_group", group)
             (self.root / "sys/class/iommu/dmar0").mkdir(parents=True, exist_ok=True)
 
     def hca(
@@ -94,7 +100,7 @@ class Tree:
             full = self._device(path, numa, ACS_OFF)
             (full / "config").write_bytes(device_config(relaxed))
             base.mkdir(parents=True)
-            (base / "device").symlink_to(full)
+            self._link(base / "device", full)
             (full / "net" / f"net_{name}").mkdir(parents=True)
         here = f"sys/class/infiniband/{name}"
         self.put(f"{here}/board_id", "MT_0000000838")
