@@ -22,12 +22,13 @@ from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
 from rackpin.facts_apt import Apt
+from rackpin.facts_cuda import CudaFact
 from rackpin.facts_fabric import FabricFact
 from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
 from rackpin.preflight import check_node
 from rackpin.stack import wheelhouse
-from rackpin.stages import STAGES, apt, fabric
+from rackpin.stages import STAGES, apt, cuda, fabric
 from rackpin.stages.python import complete_mark
 
 # What a changed file asks for, in this order, once per stage.
@@ -38,6 +39,7 @@ TRIGGERS = {
     "tmpfiles": "systemd-tmpfiles --create /etc/tmpfiles.d/90-rackpin.conf",
     "journald": "systemctl try-restart systemd-journald",
     "chrony": "systemctl try-restart chrony",
+    "ldconfig": "ldconfig",
     "update-grub": "update-grub",
 }
 
@@ -94,6 +96,8 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
     ]
     if target.node.gpus:  # one by one: which of them a node has is known after the survey
         facts += [(Units, {"names": (unit,)}) for unit in fabric.UNITS]
+    if cuda.home(target):
+        facts.append((CudaFact, {}))
     for stage in STAGES.values():
         wish = stage(target)
         if wish.paths:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rackpin.bundle.model import AptPart, BundleError, Contents, Item
 from rackpin.debs.model import DebError, Repository
 from rackpin.debs.sources import origins, repositories
-from rackpin.stack.items import Deb, Unresolved, Wheel
+from rackpin.stack.items import Deb, Source, Unresolved, Wheel
 from rackpin.stack.lock import Stack
 
 WHEELS = "wheelhouse"
@@ -35,8 +35,9 @@ def contents(stack: Stack, mirrors: Mapping[str, str] | None = None) -> Contents
         if isinstance(source, Unresolved):
             unresolved[f"sources.{name}"] = source.unresolved.reason
             continue
-        path = f"{FILES}/{name}-{source.commit[:12]}{_ending(source.url)}"
-        items.append(Item(path, source.sha256, source.size, (source.url,), "file"))
+        items.append(
+            Item(source_path(name, source), source.sha256, source.size, (source.url,), "file")
+        )
     # A layer needs a registry's protocol; images go another way for now.
     for name, image in sorted(lock.images.items()):
         what = image.wanted if isinstance(image, Unresolved) else image.pull
@@ -53,6 +54,11 @@ def contents(stack: Stack, mirrors: Mapping[str, str] | None = None) -> Contents
         apt=tuple(apt),
         unresolved=unresolved,
     )
+
+
+def source_path(name: str, source: Source) -> str:
+    """Where a bundle has the archive of a source."""
+    return f"{FILES}/{name}-{source.commit[:12]}{_ending(source.url)}"
 
 
 def wheel_item(wheel: Wheel) -> Item:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackpin.desired import Desired, Target
-from rackpin.stages import apt, audit, base, fabric, python, ray, serve
+from rackpin.stages import apt, audit, base, cuda, fabric, nccl, python, ray, serve
 
 STAGES: dict[str, Callable[[Target], Desired]] = {
     "apt": apt.desired,
     "base": base.desired,
+    "cuda": cuda.desired,
     "fabric": fabric.desired,
     "python": python.desired,
+    "nccl": nccl.desired,
     "ray": ray.desired,
     "serve": serve.desired,
     "audit": audit.desired,

@@ -14,6 +14,8 @@ import pytest
 from rackpin.desired import OWNED_MARK, Desired, Target, template_names
 from rackpin.fabric.model import Boot, Fabric, Gpu, Hca, Port
 from rackpin.inventory import BundleConfig, Fleet
+from rackpin.stack.hostpins import CudaPin
+from rackpin.stack.items import Host
 from rackpin.stages import STAGES
 from rackpin.stages.base import hosts_file, sysctl_settings
 from rackpin.stages.serve import arguments, systemd_quote
@@ -52,6 +54,7 @@ def test_no_template_is_forgotten(target: Target) -> None:
     offline = dataclasses.replace(
         target,
         fleet=target.fleet.model_copy(update={"config": config}),
+        lock=target.lock.but(host=Host(cuda=CudaPin(version="12.2.2"))),
         fabric=whole_fabric(),
     )
     used = "\n".join(f.content for s in STAGES.values() for f in s(offline).files)
