@@ -4,8 +4,10 @@ from pyinfra import local
 
 local.include("deploys/apt.py")
 local.include("deploys/base.py")
+local.include("deploys/cuda.py")
 local.include("deploys/fabric.py")
 local.include("deploys/python.py")
+local.include("deploys/nccl.py")
 local.include("deploys/ray.py")
 local.include("deploys/serve.py")
 local.include("deploys/audit.py")

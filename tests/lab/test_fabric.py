@@ -5,15 +5,13 @@ The cards are files: no driver is there and nothing is sent. Programs, units, th
 
 from __future__ import annotations
 
-import base64
-import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.lab.fleet import FleetLab, Run, booted
+from tests.lab.fleet import FleetLab, booted
+from tests.lab.simulated import carry, changes
 from tests.unit.fabric_samples import ACS_ON, BRIDGES, Tree, h100, storage
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -26,25 +24,6 @@ hosts:
   - {{ name: {HOST}, groups: [head], sku: lab-cpu }}
 """
 NDR = "=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"
-# /sys with the samples' directories in it: sysfs itself takes none, so another file system holds
-# mounts of all that was there.
-MOUNT = r"""set -e
-new=/run/simulated/sys
-show() { # every directory below /sys/$1 but those that the samples have, in place
-  mkdir -p "$new/$1"
-  for e in /sys/$1/* ; do
-    n=$1/${e##*/}
-    case " $2 " in *" $n "*) continue ;; esac
-    if [ -L "$e" ]; then ln -s "$(readlink "$e")" "$new/$n"
-    elif [ -d "$e" ]; then mkdir -p "$new/$n"; mount --rbind "$e" "$new/$n"; fi
-  done
-}
-show "" " /class /bus /devices"
-show class "class/infiniband class/iommu"
-show bus "bus/pci"
-show devices ""
-mount --rbind /run/simulated/sys /sys
-"""
 PROGRAMS = r"""set -e
 mkdir -p /boot/grub /etc/default
 printf 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n' >/etc/default/grub
@@ -68,28 +47,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
         yield lab
 
 
-def changes(run: Run) -> list[str]:
-    """The operations that changed something."""
-    assert run.code == 0, run.tail
-    done = re.findall(r"Starting operation: (.+)\n(?:(?!-->).*\n)*? +\[\w+\] Success", run.text)
-    assert done or "] Success" not in run.text, run.tail
-    return done
-
-
-def carry(site: FleetLab, tree: Tree) -> None:
-    """Put the samples' files on the host."""
-    packed = subprocess.run(
-        ["tar", "-C", str(tree.root), "-cz", "."], capture_output=True, check=True, timeout=60
-    )
-    text = base64.b64encode(packed.stdout).decode()
-    done = site.feed(
-        HOST,
-        f"mkdir -p /run/simulated && base64 -d <<'X' | tar -C /run/simulated -xz && echo ok\n"
-        f"{text}\nX\n",
-    )
-    assert done.strip() == "ok"
-
-
 def test_fabric(site: FleetLab, tmp_path: Path) -> None:
     # -- no card: said, and nothing is touched
     bare = site.run("fabric")
@@ -103,9 +60,8 @@ def test_fabric(site: FleetLab, tmp_path: Path) -> None:
         content = bytearray(bridge.read_bytes())
         content[0x14E:0x150] = ACS_ON.to_bytes(2, "little")
         bridge.write_bytes(content)
-    carry(site, tree)
+    carry(site, HOST, tree)
     site.feed(HOST, PROGRAMS)
-    assert site.ask(HOST, MOUNT + "ls -d /sys/class/net/host0 /sys/class/infiniband/mlx5_0")
     first = site.run("fabric")
     assert changes(first), "files, units"
     conf = site.ask(HOST, "cat /etc/nccl.conf").splitlines()
