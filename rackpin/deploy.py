@@ -20,6 +20,8 @@ from rackpin import layout, runlog
 from rackpin.apt import wanted
 from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
+from rackpin.fabric.fleet import uneven
+from rackpin.fabric.select import Choice, choose
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
 from rackpin.facts_apt import Apt
 from rackpin.facts_cuda import CudaFact
@@ -114,17 +116,19 @@ def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
     problems = source_problems(run)
     hosts = sorted(run.state.inventory.get_active_hosts(), key=lambda h: h.name)
     surveys: dict[str, NodeSurvey] = {}
+    rails: dict[str, Choice] = {}
 
     def look(target_host: Any) -> list[Problem]:
         with ctx_host.use(target_host):
             try:
-                return survey_host(run, target_host, surveys)
+                return survey_host(run, target_host, surveys, rails)
             except Exception as error:  # one node's odd answer must not hide the others' problems
                 what = f"{type(error).__name__}: {error}"
                 return [Problem(target_host.name, "survey", what, "see the node's log and network")]
 
     for job in gevent.joinall([gevent.spawn(look, h) for h in hosts], raise_error=True):
         problems += job.value
+    run.notes += uneven(rails)
     if problems and (refuse or len(surveys) < len(hosts)):
         raise PreflightError(problems, list(run.fleet.nodes))
     return surveys
@@ -142,8 +146,12 @@ def source_problems(run: runlog.RunLog) -> list[Problem]:
 
 
 def survey_host(
-    run: runlog.RunLog, target_host: Any, surveys: dict[str, NodeSurvey]
+    run: runlog.RunLog,
+    target_host: Any,
+    surveys: dict[str, NodeSurvey],
+    rails: dict[str, Choice],
 ) -> list[Problem]:
+    """Everything wrong with one node; what it is goes into ``surveys`` and ``rails``."""
     node = run.fleet.nodes[target_host.name]
     target = Target(run.fleet, node, run.lock)
     asked = time.time()
@@ -169,7 +177,10 @@ def survey_host(
     ]
     if why := wanted.unpinned(target):
         run.notes.append(f"{node.name}: its packages have no pins: {why}")
-    if target_host.get_fact(FabricFact) is None:
+    found = target_host.get_fact(FabricFact)
+    if found is not None and found.gpus:
+        rails[node.name] = choose(found)
+    if found is None:
         problems.append(Problem(node.name, "fabric", "its /sys could not be read", "see its log"))
     state = target_host.get_fact(Apt, names=apt.names(target))
     return [*problems, *(apt.superseded(target, state)[1] if state else ())]

@@ -90,10 +90,11 @@ def _roce(
     old = [v for v in versions if Version(v) < GID_CHOSEN_SINCE]
     for name in (name for name, found in indices.items() if not found):
         notes.append(f"{name} has no RoCE v2 address with IPv4: give its interface an address")
-    if common and (old or not versions):
+    index = min(common, default=0)  # 0 is the default of those releases
+    if index and (old or not versions):
         why = "first RoCE v2 address with IPv4 on every port; this NCCL doesn't look for it"
-        settings.append(Setting("NCCL_IB_GID_INDEX", str(min(common)), why))
-    elif old and all(indices.values()):
+        settings.append(Setting("NCCL_IB_GID_INDEX", str(index), why))
+    elif old and not common and all(indices.values()):
         said = "; ".join(f"{name}: {', '.join(map(str, sorted(i)))}" for name, i in indices.items())
         notes.append(
             f"the ports have their RoCE v2 addresses at different places ({said}) and NCCL "

@@ -10,6 +10,7 @@ from rackpin.desired import Desired, OwnedFile, Target, owned, pending_mark
 from rackpin.fabric import kernel, names
 from rackpin.fabric.gpudirect import gpudirect
 from rackpin.fabric.look import shell
+from rackpin.fabric.select import INFINIBAND
 from rackpin.fabric.settings import Derived, derive
 from rackpin.fabric.versions import nccl_versions
 
@@ -78,6 +79,15 @@ def notes(target: Target) -> list[str]:
         )
     if not fabric.hcas:
         said.append("no RDMA adapter: between nodes NCCL goes over TCP")
+    elif (memlock := target.fleet.config.limits.memlock) != "infinity":
+        said.append(
+            f"limits.memlock is {memlock} bytes: adapters register more, so ibv_reg_mr fails"
+        )
+    infiniband = [p for hca in fabric.hcas for p in hca.ports if p.layer == INFINIBAND]
+    if fabric.subnet_manager and not infiniband:
+        said.append("opensm runs here, and no port is InfiniBand: it has nothing to manage")
+    elif fabric.subnet_manager and any(p.physical == "LinkUp" and not p.up for p in infiniband):
+        said.append("opensm runs here and a linked port is not active: bind it to that port's GUID")
     return said + names.notes(fabric)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rackpin.fabric.lint import CONF_VALUE_MAX, lint, table, variables
 from rackpin.inventory_check import InventoryError, load_fleet
+from rackpin.inventory_cli import check
 from rackpin.inventory_nccl import hints
 from tests.unit.test_inventory_check import STACKS, Raw, everywhere, on, raw
 
@@ -167,3 +170,28 @@ def test_hints_fold_nodes_and_name_engines(raw: Raw) -> None:
     assert said[0].startswith("gpu1, gpu2: NCCL_IB_HCA=mlx5 is the beginning of a name")
     assert any(s.startswith("gw1: ") and "without cards" in s for s in said)
     assert any(s.startswith("engine big: NCCL_SOCKET_IFNAME is a node's own") for s in said)
+
+
+def test_the_command_prints_hints_before_its_last_line(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k" * 64)
+    key.chmod(0o600)
+    file = tmp_path / "site.py"
+    values = {
+        "fleet": "x",
+        "stack": "cuda12.2-vllm0.4.2",
+        "wheelhouse_url": "http://10.0.0.2:8900",
+        "sku": "h100-sxm-8",
+        "address": "10.0.0.1",
+        "env": {"NCCL_NET_GDR_LEVEL": "2"},
+    }
+    file.write_text(f'head = ["@fleet/gpu1"]\nall = (head, {values!r})\n')
+    done = CliRunner().invoke(check, [str(file)])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[-2].startswith("hint: gpu1: NCCL_NET_GDR_LEVEL=2 is the default")
+    assert lines[-1].startswith("OK: ")
+    other = tmp_path / "other.py"  # pyinfra reads a file once in a process
+    other.write_text(file.read_text().replace("NCCL_NET_GDR_LEVEL", "NCCL_SOCKET_TIMEOUT"))
+    done = CliRunner().invoke(check, [str(other)])
+    assert done.exit_code == 2 and "NCCL_SOCKET_TIMEOUT does nothing" in done.output

@@ -341,6 +341,24 @@ def test_bare_metal_gets_both_units_and_boot_parameters_where_grub_is(
     assert kept.units == (stage.NAMES_UNIT,)
 
 
+def test_memlock_and_subnet_managers_are_told(target: Target, tree: Tree) -> None:
+    found = h100(tree).look()
+    quiet = "\n".join(stage.notes(whole(target, found)))
+    assert "memlock" not in quiet and "opensm" not in quiet
+    limits = target.fleet.config.limits.model_copy(update={"memlock": 8388608})
+    config = target.fleet.config.model_copy(update={"limits": limits})
+    low = dataclasses.replace(target, fleet=target.fleet.model_copy(update={"config": config}))
+    assert "limits.memlock is 8388608 bytes" in "\n".join(stage.notes(whole(low, found)))
+    tree.put("proc/7/comm", "opensm")
+    tree.put("sys/class/infiniband/mlx5_3/ports/1/state", "2: INIT")
+    assert "bind it to that port's GUID" in "\n".join(stage.notes(whole(target, tree.look())))
+
+
+def test_opensm_without_infiniband(target: Target, tree: Tree) -> None:
+    found = replace(h100(tree, ETH).look(), subnet_manager=True)
+    assert "nothing to manage" in "\n".join(stage.notes(whole(target, found)))
+
+
 def test_peermem_is_loaded_at_boot_only_where_it_is_the_way(target: Target, tree: Tree) -> None:
     found = replace(h100(tree).look(), kernel="6.5.0-45-generic", peer_api=True)
     closed = stage.desired(whole(target, replace(found, open_modules=False)))

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rackpin.fabric.fleet import uneven
 from rackpin.fabric.gpudirect import gpudirect
+from rackpin.fabric.lint import lint
 from rackpin.fabric.look import LookError, parse
 from rackpin.fabric.model import Fabric, Gid, Gpu, Hca, Near, Port, distance
 from rackpin.fabric.select import choose
@@ -223,6 +225,19 @@ def test_distances_by_the_names_of_nccl() -> None:
     assert distance(unknown, device(switch(0x30, 1, 0x34), None)) == Near.PHB
 
 
+def test_a_node_with_a_port_less_is_told_from_the_others(tmp_path: Path) -> None:
+    whole = choose(h100(Tree(tmp_path / "a")).look())
+    less = choose(h100(Tree(tmp_path / "b"), down=(3,)).look())
+    alone = choose(Fabric(gpus=(Gpu("0000:01:00.0"),)))
+    assert uneven({"gpu1": whole, "gpu2": whole}) == uneven({}) == []
+    assert uneven({"gpu1": whole, "gpu2": less, "gpu3": whole, "gpu4": alone}) == [
+        "gpu2: fabric: 7 live InfiniBand ports of 400 Gb/s, where most nodes have 8 live "
+        "InfiniBand ports of 400 Gb/s",
+        "gpu4: fabric: no live port, where most nodes have 8 live InfiniBand ports of 400 Gb/s",
+    ]
+    assert uneven({"gpu1": less, "gpu2": whole})[0].startswith("gpu1"), "of two, the one with less"
+
+
 def test_a_cut_answer_is_an_error(tree: Tree) -> None:
     with pytest.raises(LookError, match="cut"):
         parse(["@@ gpus", "@@ hcas"])
@@ -266,6 +281,8 @@ def test_the_same_facts_in_any_order_give_the_same_settings(found: list[Hca], se
     random.Random(seed).shuffle(found)
     other = derive(Fabric(gpus=tuple(cards), hcas=tuple(found)), "eth0", ["2.19.3"])
     assert one == other
+    said = [f for f in lint(one.values, ["2.19.3"]) if f.name != "NCCL_IB_DISABLE"]
+    assert not said, "what is derived is nothing that would be complained of"
     listed = one.values.get("NCCL_IB_HCA", "=").removeprefix("=").split(",")
     layers = {h.ports[0].layer for h in found if h.name in listed}
     assert len(layers) <= 1, "InfiniBand and RoCE are never mixed"
