@@ -14,7 +14,7 @@ wish = node.wish("fabric")
 SETTLE_S = 120  # as long as the units themselves may take
 node.run.notes += [f"{target.node.name}: fabric: {note}" for note in stage.notes(target)]
 
-if fabric and fabric.gpus:
+if fabric and fabric.gpus and target.node.gpus:
     if wish.packages:
         packages(
             name="fabric: packages",

@@ -158,11 +158,21 @@ def _in_order(hca: Hca) -> Hca:
 
 
 def _hca(fields: list[str]) -> Hca:
-    name, path, numa, board, guid, nets, relaxed = fields
+    name, path, numa, board, guid, nets, relaxed, virtual = fields
     chain = _path(path)
     slot = chain[-1] if chain and SLOT.fullmatch(chain[-1]) else ""
     order = {"1": True, "0": False}.get(relaxed)
-    return Hca(slot, chain, _numa(numa), name, board, guid, tuple(sorted(nets.split())), order)
+    return Hca(
+        slot=slot,
+        path=chain,
+        numa=_numa(numa),
+        name=name,
+        board=board,
+        guid=guid,
+        netdevs=tuple(sorted(nets.split())),
+        relaxed_ordering=order,
+        virtual=bool(virtual),
+    )
 
 
 def _port(fields: list[str]) -> Port:

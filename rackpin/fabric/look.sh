@@ -36,7 +36,8 @@ for h in "$sys"/class/infiniband/*; do
   [ -z "$path" ] || above="$above $path"
   for n in "$h"/device/net/*; do [ -e "$n" ] && nets="$nets ${n##*/}"; done
   value=; [ -z "$path" ] || relaxed "$path/config"; ro=$value
-  echo "hca|${h##*/}|$path|$(one "$h/device/numa_node")|$(one "$h/board_id")|$(one "$h/node_guid")|$nets|$ro"
+  vf=; [ -e "$h/device/physfn" ] && vf=yes
+  echo "hca|${h##*/}|$path|$(one "$h/device/numa_node")|$(one "$h/board_id")|$(one "$h/node_guid")|$nets|$ro|$vf"
   for p in "$h"/ports/*; do
     [ -e "$p" ] || continue
     class=; get "$h/tc/${p##*/}/traffic_class"; case $value in *=*) class=${value##*=} ;; esac

@@ -73,6 +73,7 @@ class Hca(Device):
     netdevs: tuple[str, ...] = ()
     relaxed_ordering: bool | None = None  # of its PCI device control; None: could not be read
     ports: tuple[Port, ...] = ()
+    virtual: bool = False  # a virtual function whose adapter is on this node too
 
 
 @dataclass(frozen=True)

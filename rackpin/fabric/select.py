@@ -49,6 +49,10 @@ def choose(fabric: Fabric) -> Choice:
                 )
             elif not hca.slot:
                 notes.append(f"{hca.name} is on no PCI bus (software RDMA): left out")
+            elif hca.virtual:
+                notes.append(
+                    f"{hca.name} is a virtual function of an adapter that is here: left out"
+                )
             else:
                 rails.append(Rail(hca, port))
     rails = [rail for rail in rails if not _spare(rail, rails)]

@@ -93,6 +93,8 @@ def notes(target: Target) -> list[str]:
 
 def desired(target: Target) -> Desired:
     fabric = target.fabric
+    if not target.node.gpus:
+        return Desired()
     if fabric is None:
         return Desired(packages=packages(target), foreign=PATHS)
     if not fabric.gpus:

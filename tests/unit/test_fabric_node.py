@@ -308,6 +308,9 @@ def test_the_survey_asks_the_same_before_and_after_it_knows(target: Target, tree
 
 
 def test_a_node_without_cards_is_left_alone_and_says_so(target: Target, tree: Tree) -> None:
+    gateway = dataclasses.replace(target, node=target.fleet.nodes["gate1"])
+    assert stage.desired(whole(gateway, h100(Tree(tree.root / "x")).look())) == Desired()
+    assert stage.notes(whole(gateway, Fabric())) == []
     samples.storage(tree, "mlx5_0", samples.IB)
     here = whole(target, tree.look())
     wish = stage.desired(here)

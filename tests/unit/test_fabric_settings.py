@@ -182,6 +182,16 @@ def test_a_node_without_cards_gets_nothing(tree: Tree) -> None:
     assert not derive(tree.look(), "eth0", site={"NCCL_DEBUG": "INFO"}).settings
 
 
+def test_virtual_functions_beside_their_adapter_are_left_out(tree: Tree) -> None:
+    tree.gpu(switch(0x10, 0, 0x13))
+    tree.hca("mlx5_0", switch(0x10, 1, 0x14))
+    tree.hca("mlx5_1", switch(0x10, 1, 0x14).replace("14:00.0", "14:00.2"))
+    full = tree.root / "sys/devices" / switch(0x10, 1, 0x14).replace("14:00.0", "14:00.2")
+    (full / "physfn").symlink_to("../0000:14:00.0")
+    derived = derive(tree.look(), "eth0")
+    assert derived.values["NCCL_IB_HCA"] == "=mlx5_0" and "mlx5_1 is a virtual" in derived.notes[0]
+
+
 def test_software_rdma_is_no_fabric(tree: Tree) -> None:
     tree.gpu(switch(0x10, 0, 0x13))
     tree.put("sys/class/infiniband/rxe0/ports/1/state", "4: ACTIVE")
