@@ -62,6 +62,11 @@ def device_notes(fabric: Fabric, flavour: str = "") -> Iterator[str]:
             f"relaxed ordering is off on {', '.join(strict)}: a BIOS setting, or PCI_WR_ORDERING "
             "of the adapter (mlxconfig)"
         )
+    gdr = fabric.gdrcopy
+    if gdr.loaded and gdr.built and gdr.loaded != gdr.built:
+        yield f"gdrdrv {gdr.loaded} is loaded, {gdr.built} is built: the next boot loads that"
+    if gdr.loaded and not gdr.node:
+        yield "gdrdrv is loaded and /dev/gdrdrv is missing: gdrcopy can't be opened"
     unseen = [bridge.slot for bridge in fabric.bridges if not bridge.seen]
     if unseen and fabric.bare_metal:
         yield f"ACS can't be read on {', '.join(unseen)}"

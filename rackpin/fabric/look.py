@@ -14,6 +14,7 @@ from rackpin.fabric.model import (
     Bridge,
     Dkms,
     Fabric,
+    Gdrcopy,
     Gid,
     Gpu,
     Hca,
@@ -78,6 +79,7 @@ def _fabric(sections: dict[str, list[str]]) -> Fabric:
         modules=frozenset(sections["modules"]),
         peer_api={"yes": True, "no": False}.get(one("peer_api")),
         open_modules=_is_open(flavour) if flavour else None,
+        gdrcopy=_gdrcopy(sections["gdrcopy"]),
         subnet_manager=bool(sections["opensm"]),
         iommu=bool(sections["iommu"]),
         dkms=Dkms(
@@ -104,6 +106,11 @@ def grub_words(line: str) -> list[str]:
     except ValueError:
         return []
     return [word for word in " ".join(words).split() if "$" not in word]
+
+
+def _gdrcopy(lines: Sequence[str]) -> Gdrcopy:
+    found = dict(line.split(" ", 1) for line in lines)
+    return Gdrcopy(found.get("loaded", ""), found.get("built", ""), "node" in found)
 
 
 def _is_open(text: str) -> bool:

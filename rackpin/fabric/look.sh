@@ -78,6 +78,12 @@ fi
 echo "@@ flavour"
 if [ -e "$root/proc/driver/nvidia/version" ]; then cat "$root/proc/driver/nvidia/version"
 elif [ -z "$root" ]; then modinfo -F license nvidia 2>/dev/null; fi
+echo "@@ gdrcopy"
+get "$root/sys/module/gdrdrv/version"; [ -z "$value" ] || echo "loaded $value"
+if [ -z "$root" ]; then value=$(modinfo -F version gdrdrv 2>/dev/null)
+else get "$root/gdrdrv"; fi
+[ -z "$value" ] || echo "built $value"
+[ -e "$root/dev/gdrdrv" ] && echo "node yes"
 echo "@@ opensm"
 for c in "$root"/proc/[0-9]*/comm; do get "$c"; [ "$value" != opensm ] || { echo yes; break; }; done
 echo "@@ iommu"; for i in "$sys"/class/iommu/*; do [ -e "$i" ] && echo "${i##*/}"; done

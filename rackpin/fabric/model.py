@@ -105,6 +105,15 @@ class Dkms:
 
 
 @dataclass(frozen=True)
+class Gdrcopy:
+    """gdrcopy's module: versions of what is loaded and what would be, and its device node."""
+
+    loaded: str = ""
+    built: str = ""
+    node: bool = False
+
+
+@dataclass(frozen=True)
 class Fabric:
     gpus: tuple[Gpu, ...] = ()
     hcas: tuple[Hca, ...] = ()
@@ -118,6 +127,7 @@ class Fabric:
     subnet_manager: bool = False  # an opensm runs on this node
     iommu: bool = False
     dkms: Dkms = Dkms()
+    gdrcopy: Gdrcopy = Gdrcopy()
     names: tuple[tuple[str, str], ...] = ()  # slot and name, as pinned on the node before
 
     @property

@@ -15,7 +15,7 @@ def table(fabric: Fabric) -> Table:
     pinned = dict(fabric.names)
     taken = set(pinned.values())
     for hca in sorted(fabric.hcas, key=lambda hca: natural(hca.name)):
-        if hca.slot and hca.slot not in pinned and hca.name not in taken:
+        if hca.slot and not hca.virtual and hca.slot not in pinned and hca.name not in taken:
             pinned[hca.slot] = hca.name
             taken.add(hca.name)
     return tuple(sorted(pinned.items()))
@@ -25,7 +25,7 @@ def notes(fabric: Fabric) -> list[str]:
     """Adapters that aren't called as pinned, or that are gone."""
     pinned = dict(fabric.names)
     owner = {name: slot for slot, name in fabric.names}
-    there = {hca.slot: hca.name for hca in fabric.hcas if hca.slot}
+    there = {hca.slot: hca.name for hca in fabric.hcas if hca.slot and not hca.virtual}
     said = []
     for slot, name in sorted(pinned.items()):
         if slot not in there:

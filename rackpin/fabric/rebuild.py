@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rackpin.fabric.model import Fabric
@@ -10,6 +11,9 @@ from rackpin.stack.hostpins import RdmaPin
 
 # dkms 2: "nvidia, 535.129.03, 6.5.0-45-generic, x86_64: installed"; dkms 3: "nvidia/535.129.03, …"
 _STATUS = re.compile(r"([\w.+-]+)(?:/|, )([\w.+~:-]+), ([\w.+~-]+), (\w+): (\w+)")
+
+PEERMEM = "nvidia-peermem"
+_ADDED = re.compile(r"gdrdrv(?:/|, )([\w.+~:-]+?)(?:, .*)?: added")  # known to dkms, never built
 
 
 @dataclass(frozen=True)
@@ -28,21 +32,49 @@ def status(lines: tuple[str, ...]) -> list[tuple[str, str, str, str]]:
 
 
 def needed(fabric: Fabric, pin: RdmaPin | None) -> list[Rebuild]:
-    """What to build on this node. The OS's own stack comes with the kernel and needs nothing."""
-    if pin is None or pin.stack == "inbox" or not fabric.hcas:
+    """What to build on this node, in this order: a later one may need an earlier one's symbols."""
+    if not fabric.hcas:
         return []
-    built = dict(fabric.dkms.modules)
-    times = {name.split(".")[0].replace("-", "_"): when for name, when in built.items()}
-    todo = []
+    # The OS's own stack comes with the kernel and needs nothing.
+    own = pin.stack if pin and pin.stack != "inbox" else ""
+    network = list(_network(fabric, own)) if own else []
+    driver_anew = any(item.module == PEERMEM for item in network)
+    return [*network, *_gdrcopy(fabric, driver_anew)]
+
+
+def _times(fabric: Fabric) -> dict[str, int]:
+    """When each module of the running kernel was built, by its name as loaded."""
+    return {name.split(".")[0].replace("-", "_"): when for name, when in fabric.dkms.modules}
+
+
+def _network(fabric: Fabric, stack: str) -> Iterator[Rebuild]:
+    times, symbols = _times(fabric), fabric.dkms.symbols
     if "mlx5_core" not in times:
-        why = f"{pin.stack} has no modules for the running kernel {fabric.kernel}"
-        todo.append(Rebuild(why, f"dkms autoinstall -k {fabric.kernel}", "mlx5_core"))
-    symbols, peermem = fabric.dkms.symbols, times.get("nvidia_peermem")
-    if symbols is not None and peermem is not None and peermem < symbols:
+        why = f"{stack} has no modules for the running kernel {fabric.kernel}"
+        yield Rebuild(why, f"dkms autoinstall -k {fabric.kernel}", "mlx5_core")
+    if symbols is not None and times.get("nvidia_peermem", symbols) < symbols:
         for module, version, kernel, _ in status(fabric.dkms.status):
             if module.startswith("nvidia") and kernel == fabric.kernel:
-                name = f"-m {module} -v {version} -k {kernel}"
-                why = f"{pin.stack} is newer than nvidia-peermem, which was built against another"
-                command = f"dkms build --force {name} && dkms install --force {name}"
-                todo.append(Rebuild(why, command, "nvidia-peermem"))
-    return todo
+                why = f"{stack} is newer than nvidia-peermem, which was built against another"
+                yield Rebuild(why, _again(module, version, kernel), PEERMEM)
+
+
+def _gdrcopy(fabric: Fabric, driver_anew: bool) -> Iterator[Rebuild]:
+    """gdrdrv where it is: it takes symbols of the driver, which must be the same one's (F061)."""
+    rows = [row for row in status(fabric.dkms.status) if row[0] == "gdrdrv"]
+    added = [m[1] for line in fabric.dkms.status if (m := _ADDED.fullmatch(line))]
+    here = [row for row in rows if row[2] == fabric.kernel and row[3] == "installed"]
+    versions = [row[1] for row in rows] or added
+    times = _times(fabric)
+    if versions and not here:
+        why = f"gdrdrv {versions[-1]} is not built for the running kernel {fabric.kernel}"
+        command = f"dkms install -m gdrdrv -v {versions[-1]} -k {fabric.kernel}"
+        yield Rebuild(why, command, "gdrdrv")
+    elif here and (driver_anew or times.get("gdrdrv", 0) < times.get("nvidia", 0)):
+        why = "the driver was built after gdrdrv, which took another one's symbols"
+        yield Rebuild(why, _again("gdrdrv", here[0][1], fabric.kernel), "gdrdrv")
+
+
+def _again(module: str, version: str, kernel: str) -> str:
+    name = f"-m {module} -v {version} -k {kernel}"
+    return f"dkms build --force {name} && dkms install --force {name}"

@@ -283,10 +283,43 @@ def test_what_has_to_be_built_again() -> None:
     (again,) = needed(fabric, OFED)
     assert "-m nvidia -v 535.129.03 -k 6.5.0-45-generic" in again.command
     assert needed(replace(fabric, dkms=replace(fabric.dkms, symbols=40)), OFED) == []
+    gdrdrv = "gdrdrv/2.5.1, 6.5.0-45-generic, x86_64: installed"
+    both = needed(replace(fabric, dkms=replace(fabric.dkms, status=(*lines, gdrdrv))), OFED)
+    assert [item.module for item in both] == ["nvidia-peermem", "gdrdrv"], "in one run"
     (moved,) = needed(replace(fabric, dkms=Dkms(lines)), OFED)
     assert moved.command == "dkms autoinstall -k 6.5.0-45-generic" and moved.module == "mlx5_core"
     assert needed(replace(fabric, dkms=Dkms()), RdmaPin(stack="inbox")) == []
     assert needed(replace(fabric, hcas=()), OFED) == []
+
+
+def test_gdrcopys_module_follows_driver_and_kernel() -> None:
+    def ask(status: str, *modules: tuple[str, int]) -> list[str]:
+        fabric = Fabric(
+            hcas=(hca(0x10, "mlx5_0"),),
+            kernel="6.5.0-45-generic",
+            dkms=Dkms((status,), modules),
+        )
+        return [item.command for item in needed(fabric, RdmaPin(stack="inbox"))]
+
+    here = "gdrdrv/2.5.1, 6.5.0-45-generic, x86_64: installed"
+    assert ask(here, ("gdrdrv.ko", 20), ("nvidia.ko", 10)) == []
+    (again,) = ask(here, ("gdrdrv.ko", 5), ("nvidia.ko", 10))
+    assert again.startswith("dkms build --force -m gdrdrv -v 2.5.1 -k 6.5.0-45-generic && ")
+    install = ["dkms install -m gdrdrv -v 2.5.1 -k 6.5.0-45-generic"]
+    assert ask("gdrdrv/2.5.1, 6.5.0-44-generic, x86_64: installed") == install
+    assert ask("gdrdrv/2.5.1: added") == ask("gdrdrv, 2.5.1: added") == install
+    assert ask("nvidia/535.129.03, 6.5.0-45-generic, x86_64: installed") == []
+
+
+def test_gdrcopy_is_compared_three_ways(tree: Tree) -> None:
+    tree.gpu(switch(0x10, 0, 0x13))
+    tree.put("sys/module/gdrdrv/version", "1.1")
+    tree.put("gdrdrv", "2.5.1")
+    said = "\n".join(kernel.device_notes(tree.look()))
+    assert "gdrdrv 1.1 is loaded, 2.5.1 is built" in said and "/dev/gdrdrv is missing" in said
+    tree.put("sys/module/gdrdrv/version", "2.5.1")
+    tree.put("dev/gdrdrv", "")
+    assert not list(kernel.device_notes(tree.look()))
 
 
 def test_both_forms_of_dkms_status() -> None:
