@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -66,7 +67,7 @@ def _of(name: str, value: str, versions: list[str]) -> Iterator[Fault]:
     if not name.startswith(PREFIX):
         return
     for other in data["others"]:
-        if name in other["names"]:
+        if any(fnmatchcase(name, pattern) for pattern in other["names"]):
             if "say" in other:
                 yield _fault("hint", other, name, value)
             return

@@ -87,13 +87,13 @@ else get "$root/gdrdrv"; fi
 echo "@@ opensm"
 for c in "$root"/proc/[0-9]*/comm; do get "$c"; [ "$value" != opensm ] || { echo yes; break; }; done
 echo "@@ iommu"; for i in "$sys"/class/iommu/*; do [ -e "$i" ] && echo "${i##*/}"; done
-echo "@@ dkms"; [ -n "$root" ] || timeout 20 dkms status 2>/dev/null
+echo "@@ dkms"; [ -n "$root" ] || [ -z "$above" ] || timeout 20 dkms status 2>/dev/null
 echo "@@ built"
 tree=$root/lib/modules/$(uname -r)/updates
 for f in "$tree"/*.ko* "$tree"/*/*.ko*; do
   [ -e "$f" ] && [ -n "$above" ] && stat -c '%n %Y' "$f"
 done
-echo "@@ ofed"; [ -n "$root" ] || timeout 20 ofed_info -s 2>/dev/null
+echo "@@ ofed"; [ -n "$root" ] || [ -z "$above" ] || timeout 20 ofed_info -s 2>/dev/null
 echo "@@ symbols"
 for f in "$root/usr/src/ofa_kernel/default/Module.symvers" \
   "$root/usr/src/ofa_kernel/$(uname -m)/$(uname -r)/Module.symvers"; do

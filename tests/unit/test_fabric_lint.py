@@ -84,6 +84,8 @@ RIGHT = {
     "NCCL_SOCKET_FAMILY": "AF_INET",
     "NCCL_TOPO_FILE": "/etc/topo.xml",
     "NCCL_TESTS_MIN_BW": "400",
+    "NCCL_IBEXT_DISABLE": "1",
+    "NCCL_UCX_TLS": "dc,cuda",
     "OMP_NUM_THREADS": "true",
 }
 
