@@ -62,7 +62,6 @@ class Here:
 
 
 _lock = RLock()
-_surveyed: dict[int, dict[str, NodeSurvey]] = {}
 
 
 def here(refuse: bool = True) -> Here:
@@ -72,9 +71,9 @@ def here(refuse: bool = True) -> Here:
     """
     run = runlog.begin(host.state)
     with _lock:
-        if id(run) not in _surveyed:
-            _surveyed[id(run)] = survey_fleet(run, refuse)
-    survey = _surveyed[id(run)][host.name]
+        if run.surveys is None:
+            run.surveys = survey_fleet(run, refuse)
+    survey: NodeSurvey = run.surveys[host.name]
     node = run.fleet.nodes[host.name]
     interface = survey.addresses.get(node.address, "")
     return Here(run, Target(run.fleet, node, run.lock, interface), survey)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rackpin.apt.pins import candidate_faults, move_faults
+from rackpin.apt.pins import breaking, candidate_faults, move_faults
 from rackpin.apt.state import AptState
 from rackpin.checks.base import sections
 from rackpin.desired import Target
 from rackpin.parse.apt_policy import parse_policy
+from rackpin.parse.apt_preferences import Pin
 from rackpin.parse.apt_simulate import parse_simulation
 from rackpin.stages import apt as stage
 from rackpin.stages.base import data
@@ -45,6 +46,12 @@ def update_fault(text: str) -> str:
     words = " | ".join(line.removeprefix("E: ").removeprefix("W: ") for line in some[:4])
     words = re.sub(r"://[^/@\s]+@", "://***@", words)  # a password of somebody's mirror
     return f"{words or 'apt-get update failed'}{f' -> {hint}' if hint else ''}"
+
+
+def trial_breaking(target: Target, state: AptState, text: str) -> list[Pin]:
+    """The site's stanzas that the trial showed to break a pin."""
+    policy = parse_policy(sections(text).get("policy", ""))
+    return breaking(stage.pins(target), policy, state.site_pins)
 
 
 def trial_faults(target: Target, state: AptState, text: str) -> list[str]:

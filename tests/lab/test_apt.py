@@ -332,13 +332,22 @@ def test_site_pins_are_kept_and_reported(pinned: Site) -> None:
         pinned.ask(f"rm {pref} /etc/apt/preferences.d/cuda-12.2")
 
 
-def test_a_site_pin_that_breaks_ours_is_named(pinned: Site) -> None:
+def test_a_site_pin_that_breaks_ours_is_overruled_and_kept(pinned: Site) -> None:
     said = "Package: nvidia-driver-535\nPin: version *\nPin-Priority: -1\n"
-    pinned.ask(f"printf '{said}' >/etc/apt/preferences")
+    other = "\nPackage: vim\nPin: version 1\nPin-Priority: 5\n"
+    pinned.ask(f"printf '{said}{other}' >/etc/apt/preferences")
     try:
-        pinned.refused("nvidia-driver-535: apt would take nothing", "/etc/apt/preferences:1")
+        run = pinned.run()
+        assert run.code == 0, run.tail
+        assert "/etc/apt/preferences:1 breaks a pin: switched off" in run.text
+        text = pinned.ask("cat /etc/apt/preferences")
+        assert "# Package: nvidia-driver-535" in text and "\nPackage: vim" in text
+        kept = pinned.ask("cat /var/lib/rackpin/backup/etc/apt/preferences")
+        assert kept == (said + other).rstrip()
+        again = pinned.run()
+        assert again.code == 0 and "switched off" not in again.text, "once is enough"
     finally:
-        pinned.ask("rm /etc/apt/preferences")
+        pinned.ask("rm -f /etc/apt/preferences /var/lib/rackpin/backup/etc/apt/preferences*")
 
 
 def test_another_source_file_for_the_repository(pinned: Site) -> None:

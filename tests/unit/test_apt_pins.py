@@ -13,6 +13,8 @@ from rackpin.apt import proof
 from rackpin.apt.state import StateError, parse_state
 from rackpin.desired import OWNED_MARK, Target
 from rackpin.inventory import AptPin
+from rackpin.parse import apt_preferences as preferences
+from rackpin.parse.apt_policy import parse_policy
 from rackpin.stages import STAGES
 from rackpin.stages import apt as stage
 from tests.unit import apt_samples as samples
@@ -239,3 +241,28 @@ def test_a_cut_state_is_an_error(target: Target) -> None:
     for cut in (text.replace("## end\n", ""), "", text.replace("|", "|!", 1)):
         with pytest.raises(StateError):
             parse_state(cut.splitlines())
+
+
+# -- the site's own stanzas ---------------------------------------------------------------
+MAIN = "/etc/apt/preferences"
+BAD = "# ours\n\nPackage: nvidia-utils-535\nPin: version *\nPin-Priority: -1\n"
+BROKEN = samples.POLICY.replace("Candidate: 535.129.03-0ubuntu1", "Candidate: (none)")
+GOOD = "\nPackage: vim\nPin: version 1\nPin-Priority: 5\n"
+
+
+def test_only_the_stanza_that_breaks_a_pin_is_switched_off(target: Target) -> None:
+    site = preferences.parse_preferences(MAIN, BAD + GOOD)
+    policies = parse_policy(BROKEN)
+    off = rules.breaking(stage.pins(target), policies, site)
+    assert [pin.line for pin in off] == [3]
+    text = preferences.without(BAD + GOOD, off, "why")
+    assert [pin.packages for pin in preferences.parse_preferences(MAIN, text)] == [("vim",)]
+    assert text.replace("# why\n", "").replace("# ", "") == (BAD + GOOD).replace("# ", "")
+
+
+def test_a_stanza_that_breaks_nothing_stays(target: Target) -> None:
+    site = preferences.parse_preferences(MAIN, BAD)
+    assert rules.breaking(stage.pins(target), parse_policy(samples.POLICY), site) == []
+    later = preferences.parse_preferences("/etc/apt/preferences.d/50-site.pref", BAD)
+    policies = parse_policy(BROKEN)
+    assert rules.breaking(stage.pins(target), policies, later) == [], "ours is read before it"
