@@ -23,6 +23,7 @@ COMMANDS = {
     "inventory": "rackpin.inventory_cli:inventory",
     "lab": "rackpin.lab.cli:lab",
     "lock": "rackpin.stack.lock_cli:lock_command",
+    "model": "rackpin.stack.lock_cli:model_command",
     "parse": "rackpin.parse.cli:parse_command",
     "report": "rackpin.report.cli:report",
     "sbom": "rackpin.sbom_cli:sbom_command",
