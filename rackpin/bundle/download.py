@@ -15,7 +15,7 @@ import httpx
 from rackpin.bundle.model import BundleError, Item
 from rackpin.bundle.store import FULL, Store, full
 from rackpin.debs.transport import client
-from rackpin.stack.registry import token
+from rackpin.stack.registry import MANIFESTS, token
 
 TRIES = 3
 SLOWEST_BYTES_S = 100_000  # slower for a whole file counts as hung
@@ -158,13 +158,14 @@ class Fetcher:
                         raise httpx.ReadTimeout("slower than 100 kB/s")
 
     def _login(self, item: Item, url: str) -> dict[str, str]:
-        """A registry's anonymous token for an image's part; one for all parts of an image."""
+        """What a registry wants with a request for an image's part; one token for all parts."""
         if item.kind != "image":
             return {}
         image = url.rpartition("/")[0].rpartition("/")[0]
+        headers = {"Accept": ", ".join((*MANIFESTS, "*/*"))}  # else an OCI manifest is "not found"
         with self._lock:
             if image not in self._tokens:
-                asked = self._client.head(url)
+                asked = self._client.head(url, headers=headers)
                 challenge = asked.headers.get("WWW-Authenticate", "")
                 bearer = ""
                 if asked.status_code == 401:
@@ -174,7 +175,7 @@ class Fetcher:
                         raise httpx.RequestError(f"the registry {error}") from None
                 self._tokens[image] = bearer
         bearer = self._tokens[image]
-        return {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        return headers | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
 
     def _copy(self, source: Path, part: Path, item: Item) -> None:
         with source.open("rb") as found, part.open("wb") as stream:

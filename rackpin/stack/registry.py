@@ -14,7 +14,7 @@ from rackpin.stack.model import StackError
 
 DOCKER_HUB = "registry-1.docker.io"
 TIMEOUT = httpx.Timeout(20.0, connect=10.0)
-_INDEXES = (  # an index (all platforms) before a single manifest, as `docker pull` has it
+MANIFESTS = (  # an index (all platforms) before a single manifest, as `docker pull` has it
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -59,7 +59,7 @@ def part_url(ref: str, digest: str, manifest: bool) -> str:
 
 def _ask(client: httpx.Client, method: str, registry: str, name: str, tag: str) -> httpx.Response:
     url = f"{_base(registry)}/{quote(name)}/manifests/{quote(tag, safe=':')}"
-    headers = {"Accept": ", ".join(_INDEXES)}
+    headers = {"Accept": ", ".join(MANIFESTS)}
     answer = client.request(method, url, headers=headers)
     if answer.status_code == 401:
         bearer = token(client, answer.headers.get("WWW-Authenticate", ""), registry)

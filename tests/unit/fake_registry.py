@@ -66,7 +66,11 @@ def registry() -> Iterator[Registry]:
             body = b"archive"
             if self.path.startswith("/token"):
                 body = b'{"token": "t0ken"}'
-            elif "/v2/" in self.path and digest not in state.contents:
+            elif "/v2/" in self.path and (
+                digest not in state.contents
+                # as docker-registry 2.8 does
+                or ("/manifests/" in self.path and MANIFEST not in self.headers["Accept"])
+            ):
                 self.send_response(404)
                 self.end_headers()
                 return
