@@ -68,6 +68,7 @@ def tried(target: Target, state: AptState, plan: Plan, more: dict[str, str]) -> 
         [repository.uri for repository in stage.repositories(target)],
         stage.proxies(target),
         stage.only(target),
+        sorted(stage.hashes(target)),
     )
     return feed(script, deadlines.APT_S, "apt")
 

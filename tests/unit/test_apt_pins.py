@@ -266,3 +266,33 @@ def test_a_stanza_that_breaks_nothing_stays(target: Target) -> None:
     later = preferences.parse_preferences("/etc/apt/preferences.d/50-site.pref", BAD)
     policies = parse_policy(BROKEN)
     assert rules.breaking(stage.pins(target), policies, later) == [], "ours is read before it"
+
+
+# -- content, by the lock -----------------------------------------------------------------
+SHOWN = """\
+Package: libnuma1
+Version: 2.0.16-1
+SHA256: aaaa
+
+Package: libnuma1
+Version: 2.0.99-1
+SHA256: cccc
+
+Package: python3
+Version: 3.11.2-1
+"""
+
+
+def test_a_deb_with_another_content_is_refused_by_name() -> None:
+    assert proof.hash_faults({"libnuma1": ("2.0.16-1", "aaaa")}, SHOWN) == []
+    (fault,) = proof.hash_faults({"libnuma1": ("2.0.16-1", "bbbb")}, SHOWN)
+    assert "libnuma1: 2.0.16-1 is offered with sha256 aaaa, the lock has bbbb: refused" in fault
+    two = SHOWN.replace("2.0.99-1", "2.0.16-1")
+    (fault,) = proof.hash_faults({"libnuma1": ("2.0.16-1", "aaaa")}, two)
+    assert "sha256 cccc" in fault, "of two repositories the other may be the one that apt asks"
+
+
+def test_a_locked_deb_that_nobody_offers_is_named() -> None:
+    (fault,) = proof.hash_faults({"python3": ("3.11.2-1", "aaaa")}, SHOWN)
+    assert "no repository offers 3.11.2-1" in fault, "what is installed proves nothing"
+    assert len(proof.hash_faults({"a": ("1", "x"), "b": ("1", "y")}, "")) == 2
