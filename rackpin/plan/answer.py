@@ -32,7 +32,7 @@ def answer(start: Start, chosen: Judged, others: list[Judged]) -> dict[str, Any]
         "reasons": reasons(start, chosen, others),
         "alternatives": [
             {**_short(one), "why_not": alternative(start, chosen, one)}
-            for one in others[:MOST_ALTERNATIVES]
+            for one in _worth_showing(others)
         ],
         "groups": [
             {
@@ -57,8 +57,16 @@ def answer(start: Start, chosen: Judged, others: list[Judged]) -> dict[str, Any]
         },
         "model": _model(start),
         "card": {"name": start.gpu.id, "total_gib": start.gpu.total_gib},
-        "assumptions": _assumptions(start, held is not None and held.batch.notes or ()),
+        "assumptions": _assumptions(start, held.batch.notes if held else ()),
     }
+
+
+def _worth_showing(others: list[Judged]) -> list[Judged]:
+    """The best that start, and some that don't: they show which rule or memory is in the way."""
+    good = [one for one in others if one.starts]
+    bad = [one for one in others if not one.starts]
+    rest = max(MOST_ALTERNATIVES - len(good), MOST_ALTERNATIVES // 2)
+    return [*good[: MOST_ALTERNATIVES - min(len(bad), rest)], *bad[:rest]]
 
 
 def _refusal(one: Refusal) -> dict[str, str]:
@@ -67,13 +75,29 @@ def _refusal(one: Refusal) -> dict[str, str]:
 
 def _figures(start: Start, chosen: Judged) -> dict[str, Any]:
     held = chosen.memory
-    names = ("weights_gib_per_gpu", "activation_gib", "non_torch_gib", "graphs_gib",
-             "kv_bytes_per_token_per_gpu", "kv_cache_gib", "kv_cache_tokens",
-             "max_concurrency_at_max_len", "headroom_gib", "gpu_memory_utilization",
-             "max_model_len", "max_num_seqs", "max_num_batched_tokens", "memory", "stages")
+    names = (
+        "weights_gib_per_gpu",
+        "activation_gib",
+        "non_torch_gib",
+        "graphs_gib",
+        "kv_bytes_per_token_per_gpu",
+        "kv_cache_gib",
+        "kv_cache_tokens",
+        "max_concurrency_at_max_len",
+        "headroom_gib",
+        "gpu_memory_utilization",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "memory",
+        "stages",
+    )
     if held is None:
-        return {**dict.fromkeys(names), "max_model_len": start.max_len,
-                "gpu_memory_utilization": start.util}
+        return {
+            **dict.fromkeys(names),
+            "max_model_len": start.max_len,
+            "gpu_memory_utilization": start.util,
+        }
     rank, first = held.limiting, held.ranks[0]
     return {
         "weights_gib_per_gpu": round(first.weights, 4),
@@ -111,24 +135,46 @@ def memory_table(start: Start, chosen: Judged) -> list[dict[str, Any]]:
         return []
     rank, size = held.limiting, kv.element_bytes(start.kv_dtype, start.model)
     rows: list[dict[str, Any]] = [
-        {"part": f"weights: {part.kind}", "stored": part.stored, "gib": round(part.nbytes / GIB, 3),
-         "in_budget": True}
+        {
+            "part": f"weights: {part.kind}",
+            "stored": part.stored,
+            "gib": round(part.nbytes / GIB, 3),
+            "in_budget": True,
+        }
         for part in sorted(rank.stage.rows, key=lambda part: -part.nbytes)
     ]
     rows += [
         {"part": "activations", "stored": "", "gib": round(rank.activation, 3), "in_budget": True},
-        {"part": "NCCL and CUDA context", "stored": "", "gib": round(rank.non_torch, 3),
-         "in_budget": start.engine == "vllm"},
+        {
+            "part": "NCCL and CUDA context",
+            "stored": "",
+            "gib": round(rank.non_torch, 3),
+            "in_budget": start.engine == "vllm",
+        },
     ]
     if rank.graphs_before:
-        rows.append({"part": "CUDA graphs, estimate taken off first", "stored": "",
-                     "gib": round(rank.graphs_before, 3), "in_budget": True})
+        rows.append(
+            {
+                "part": "CUDA graphs, estimate taken off first",
+                "stored": "",
+                "gib": round(rank.graphs_before, 3),
+                "in_budget": True,
+            }
+        )
     rows += [
-        {"part": "KV cache", "stored": f"{size:g} B an element", "gib": round(rank.kv, 3),
-         "in_budget": True},
+        {
+            "part": "KV cache",
+            "stored": f"{size:g} B an element",
+            "gib": round(rank.kv, 3),
+            "in_budget": True,
+        },
         {"part": "CUDA graphs", "stored": "", "gib": round(rank.graphs, 2), "in_budget": False},
-        {"part": "headroom after graphs", "stored": "", "gib": round(held.left - rank.activation, 2),
-         "in_budget": False},
+        {
+            "part": "headroom after graphs",
+            "stored": "",
+            "gib": round(held.left - rank.activation, 2),
+            "in_budget": False,
+        },
     ]
     return rows
 
@@ -140,7 +186,11 @@ def _whole(number: float) -> float:
 def _short(one: Judged) -> dict[str, Any]:
     split, held = one.split, one.memory
     return {
-        "tp": split.tp, "pp": split.pp, "ep": split.ep, "cp": split.cp, "dp": split.dp,
+        "tp": split.tp,
+        "pp": split.pp,
+        "ep": split.ep,
+        "cp": split.cp,
+        "dp": split.dp,
         "ok": one.starts,
         "kv_cache_tokens": held.tokens if held else None,
         "throughput": one.speed.throughput,
@@ -156,8 +206,13 @@ def _model(start: Start) -> dict[str, Any]:
         "params": params(model),
         "layers": len(model.layers),
         "stored": model.quant.name,
-        "attention": "MLA" if at.latent else "MHA" if at.kv_heads == at.heads
-        else "MQA" if at.kv_heads == 1 else "GQA",
+        "attention": "MLA"
+        if at.latent
+        else "MHA"
+        if at.kv_heads == at.heads
+        else "MQA"
+        if at.kv_heads == 1
+        else "GQA",
         "heads": at.heads,
         "kv_heads": None if at.latent else at.kv_heads,
         "head_dim": at.head_dim,

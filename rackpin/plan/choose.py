@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -85,19 +86,42 @@ def _contexts(start: Start, tp: int) -> list[int]:
 
 
 def ranked(start: Start, wanted: Wanted) -> list[Judged]:
-    """All candidates, best first: those that start, then those that hold the wished requests, then
-    by expected throughput; where none holds them, by what they hold."""
+    """All candidates, best first.
+
+    Those that start and hold the wished requests come first, in the order of the smallest replica
+    (the more replicas, the more they serve together) and, in replicas of one size, of what one
+    request and all of them gain. Where none holds them, what they hold decides.
+    """
     wish = start.concurrency or int(table("links")["default_concurrency"])
-    return sorted((judge(start, split) for split in candidates(start, wanted)),
-                  key=lambda one: _key(one, wish))
+    return sorted(
+        (judge(start, split) for split in candidates(start, wanted)),
+        key=lambda one: _key(start, one, wish),
+    )
 
 
-def _key(one: Judged, wish: int) -> tuple[float, ...]:
-    split = one.split
+def _key(start: Start, one: Judged, wish: int) -> tuple[float, ...]:
+    split, known = one.split, table("links")
     if not one.starts:
         room = one.memory.limiting.kv if one.memory else -1e9
         return (1, 0, len(one.refusals) if one.memory is None else 0, -room, 0, 0, 0)
     enough = one.capacity() >= wish
-    first = -one.speed.throughput if enough else -min(one.capacity(), wish)
+    if start.concurrency is None and one.memory is not None:
+        enough = enough and one.memory.limiting.kv >= known["comfortable_kv"] * start.gpu.total_gib
+    # experts of one replica are spread over all of its EP group
+    size = split.tp * split.pp * (split.dp if split.ep > 1 else 1)
+    share = 1 - split.gpus(start.engine) / start.gpus
+    worth = one.speed.throughput * one.speed.latency
     plain = (split.cp > 1) + (split.ep > 1)
-    return (0, 0 if enough else 1, round(first, 3), plain, -round(one.speed.latency, 2), split.pp, -one.capacity())
+    odd = _stages_on_fast_links(one)
+    idle = share > known["idle_share"]
+    if not enough:
+        # capacities within a third of each other are no reason to prefer one
+        held = math.floor(math.log(max(min(one.capacity(), wish), 1e-3), 4 / 3))
+        return (0, 1, odd, -held, idle, -round(worth, 2), plain, split.pp)
+    return (0, 0, idle, odd, size, -round(worth, 2), plain, split.pp)
+
+
+def _stages_on_fast_links(one: Judged) -> bool:
+    """Pipeline stages where the path is fast enough for tensor parallelism to use it."""
+    link = next((group.link for group in one.groups if group.name == "PP"), None)
+    return link is not None and link.rank == 0

@@ -10,7 +10,7 @@ from typing import Any
 from rackpin.plan.data import table
 from rackpin.plan.errors import PlanError
 
-# No model is near these; a number beyond them is a typing error, and would cost minutes of arithmetic.
+# No model is near these: beyond them is a typing error that would cost minutes of arithmetic.
 LIMITS = {"num_hidden_layers": 2000, "experts": 100_000}
 
 
@@ -97,7 +97,7 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def text_part(file: str, config: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The part that describes the language model, with what stands only at the top, and its path."""
+    """The part for the language model, with what stands only at the top, and its path."""
     for key in table("families")["text_in"]:
         inner = config.get(key)
         if isinstance(inner, dict):

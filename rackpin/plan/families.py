@@ -141,7 +141,9 @@ def _attention(keys: Keys, family: dict[str, Any], hidden: int, notes: list[str]
     if head_dim is None:
         head_dim = hidden // heads
         if hidden % heads:
-            notes.append(f"head_dim is not given and {hidden}/{heads} is no whole number: {head_dim}")
+            notes.append(
+                f"head_dim is not given and {hidden}/{heads} is no whole number: {head_dim}"
+            )
     if head_dim < 1:
         raise PlanError(f"{keys.label('head_dim')}: {hidden} hidden over {heads} heads gives none")
     return Attention(

@@ -45,7 +45,9 @@ def groups_of(start: Start, split: Split, topology: Topology) -> list[Groups]:
         made.append(_groups("CP", parts, topology))
     if pp > 1:
         chains = [
-            tuple(used[(d * pp + p) * tp + t] for p in range(pp)) for d in range(dp) for t in range(tp)
+            tuple(used[(d * pp + p) * tp + t] for p in range(pp))
+            for d in range(dp)
+            for t in range(tp)
         ]
         made.append(_groups("PP", chains, topology))
     if split.ep > 1:
@@ -53,8 +55,8 @@ def groups_of(start: Start, split: Split, topology: Topology) -> list[Groups]:
         made.append(_groups("EP", stages, topology))
     if dp > 1:
         size = tp * pp
-        made.append(_groups("DP", [tuple(used[i : i + size]) for i in range(0, len(used), size)],
-                            topology))
+        replicas = tuple(tuple(sorted(used[i : i + size])) for i in range(0, len(used), size))
+        made.append(Groups("DP", replicas, None))  # replicas don't talk to each other
     return made
 
 

@@ -52,7 +52,9 @@ def _windowed(keys: Keys, style: str, i: int) -> bool:
     if style in ("odd-full", "even-window"):
         return i % 2 == 0
     if style == "period":
-        period = keys.number("sliding_window_pattern") or keys.number("_sliding_window_pattern") or 6
+        period = (
+            keys.number("sliding_window_pattern") or keys.number("_sliding_window_pattern") or 6
+        )
         return (i + 1) % period != 0
     if style == "qwen":
         first = keys.number("max_window_layers", least=0)

@@ -67,7 +67,16 @@ def memory(start: Start, split: Split) -> Memory:
     left = start.gpu.total_gib * (1 - start.util) + limiting.activation - limiting.graphs
     found = _refused(start, split, batch, limiting, blocks, needs, left, tokens)
     return Memory(
-        ranks, limiting, tokens, concurrency, max(0, blocks), needs, left, batch, tuple(made), size,
+        ranks,
+        limiting,
+        tokens,
+        concurrency,
+        max(0, blocks),
+        needs,
+        left,
+        batch,
+        tuple(made),
+        size,
         tuple(found),
     )
 
@@ -107,9 +116,7 @@ def _rank(
         page = widest * start.block * slots
         blocks = int(room * GIB / page) if page and room > 0 else 0
     graphs = overheads.graphs_gib(model, len(stage.layers))
-    return Rank(
-        stage, weights, activation, held, before, room, kv_bytes, blocks, graphs
-    )
+    return Rank(stage, weights, activation, held, before, room, kv_bytes, blocks, graphs)
 
 
 def _tokens(start: Start, made: list[kv.Group], blocks: int, concurrency: float) -> int:
@@ -121,7 +128,13 @@ def _tokens(start: Start, made: list[kv.Group], blocks: int, concurrency: float)
 
 
 def _refused(
-    start: Start, split: Split, batch: Batch, rank: Rank, blocks: int, needs: int, left: float,
+    start: Start,
+    split: Split,
+    batch: Batch,
+    rank: Rank,
+    blocks: int,
+    needs: int,
+    left: float,
     tokens: int,
 ) -> list[Refusal]:
     found = []
@@ -132,34 +145,44 @@ def _refused(
             held = overheads.held_gib(start.generation, gpu, split.tp, split.pp)
             free = None if held is None else gpu.total_gib - held
         if free is not None and start.util * gpu.total_gib > free:
-            found.append(Refusal(
-                "start-memory",
-                f"{start.util:g} x {gpu.total_gib:.2f} = {start.util * gpu.total_gib:.2f} GiB wanted, "
-                f"{free:.2f} GiB free when the engine looks",
-                f"--gpu-memory-utilization {max(0.0, int(free / gpu.total_gib * 100) / 100):g} or less, "
-                "and no other process on the card",
-            ))
+            most = max(0, int(free / gpu.total_gib * 100)) / 100
+            found.append(
+                Refusal(
+                    "start-memory",
+                    f"{start.util:g} x {gpu.total_gib:.2f} = {start.util * gpu.total_gib:.2f} GiB "
+                    f"wanted, "
+                    f"{free:.2f} GiB free when the engine looks",
+                    f"--gpu-memory-utilization {most:g} or less, and no other process on the card",
+                )
+            )
     if rank.kv <= 0:
-        found.append(Refusal(
-            "no-kv-memory", f"nothing is left for the KV cache ({rank.kv:.2f} GiB)",
-            "more GPUs, a higher TP or PP, a quantised model, or fewer --max-num-seqs",
-        ))
+        found.append(
+            Refusal(
+                "no-kv-memory",
+                f"nothing is left for the KV cache ({rank.kv:.2f} GiB)",
+                "more GPUs, a higher TP or PP, a quantised model, or fewer --max-num-seqs",
+            )
+        )
         return found
     if blocks < needs:
         most = tokens if len({layer.window for layer in model.layers}) == 1 else None
         remedy = f"--max-model-len {most}" if most else "a shorter --max-model-len"
-        found.append(Refusal(
-            "kv-too-small",
-            f"one request of {start.max_len} tokens needs {needs} blocks of {start.block}, the KV "
-            f"cache of {rank.kv:.2f} GiB has {max(0, blocks)}",
-            f"{remedy}, more GPUs, an fp8 KV cache, or fewer --max-num-seqs",
-        ))
+        found.append(
+            Refusal(
+                "kv-too-small",
+                f"one request of {start.max_len} tokens needs {needs} blocks of {start.block}, the "
+                f"KV cache of {rank.kv:.2f} GiB has {max(0, blocks)}",
+                f"{remedy}, more GPUs, an fp8 KV cache, or fewer --max-num-seqs",
+            )
+        )
     late = overheads.late_sampler_gib(start.generation, model, batch)
-    if start.engine == "vllm" and late > left:
-        found.append(Refusal(
-            "sampler-warm-up",
-            f"after graphs {left:.2f} GiB are left, the sampler's warm-up over {batch.seqs} sequences "
-            f"takes about {late:.2f} GiB",
-            "a lower --gpu-memory-utilization or fewer --max-num-seqs",
-        ))
+    if start.engine == "vllm" and late and late > left:
+        found.append(
+            Refusal(
+                "sampler-warm-up",
+                f"after graphs {left:.2f} GiB are left, the sampler's warm-up over {batch.seqs} "
+                f"sequences takes about {late:.2f} GiB",
+                "a lower --gpu-memory-utilization or fewer --max-num-seqs",
+            )
+        )
     return found

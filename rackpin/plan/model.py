@@ -106,7 +106,9 @@ class Model:
     @property
     def attention(self) -> Attention:
         """Attention of the first layer that has it."""
-        return next((la.attention for la in self.layers if la.state is None), self.layers[0].attention)
+        return next(
+            (la.attention for la in self.layers if la.state is None), self.layers[0].attention
+        )
 
     @property
     def moe(self) -> Moe | None:

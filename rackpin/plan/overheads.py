@@ -52,9 +52,9 @@ def activation_gib(
         return float(known["total"])
     hidden, vocab, tokens = model.hidden, model.vocab, batch.tokens
     item = model.itemsize
-    ffn = model.ffn // tp
-    if model.moe:
-        ffn = min(ffn, max(model.moe.ffn // tp, model.moe.shared_ffn // tp))
+    # routed experts have a term of their own
+    widths = [layer.ffn if layer.moe is None else layer.moe.shared_ffn for layer in model.layers]
+    ffn = max(widths) // tp
     forward = tokens * item * (3 * ffn + 3 * hidden)
     wide = table("vllm")["sampler_wide_bytes"] if item > 2 else 0
     sampler = (known["sampler_bytes"] + wide) * batch.seqs * vocab if last else 0

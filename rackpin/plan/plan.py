@@ -23,9 +23,7 @@ class Plan:
 
 def plan(asked: Request) -> Plan:
     """Plan a start. Raises PlanError for input that can't be planned with."""
-    return plan_start(
-        start_of(asked), Wanted(asked.tp, asked.pp, asked.dp, asked.ep, asked.cp)
-    )
+    return plan_start(start_of(asked), Wanted(asked.tp, asked.pp, asked.dp, asked.ep, asked.cp))
 
 
 def plan_start(start: Start, wanted: Wanted) -> Plan:

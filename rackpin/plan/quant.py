@@ -74,7 +74,9 @@ def named(name: str, keep: tuple[str, ...] = ()) -> Quant:
             wish = known
     row = tables["schemes"].get(wish)
     if row is None:
-        names = sorted([*tables["schemes"], *(a for also in tables["aliases"].values() for a in also)])
+        names = sorted(
+            [*tables["schemes"], *(a for also in tables["aliases"].values() for a in also)]
+        )
         raise PlanError(f"--quant {name!r} is not known: name one of {', '.join(names)}")
     return Quant(
         name=wish,
@@ -107,7 +109,15 @@ def from_config(file: str, config: Any) -> Quant:
         if config.get("weight_block_size"):
             return named("fp8-block", keep)
         return named("fbgemm-fp8" if "fbgemm" in method else "fp8", keep)
-    if method in ("gptq", "gptq_marlin", "awq", "awq_marlin", "autoround", "auto-round", "auto_round"):
+    if method in (
+        "gptq",
+        "gptq_marlin",
+        "awq",
+        "awq_marlin",
+        "autoround",
+        "auto-round",
+        "auto_round",
+    ):
         base = "awq" if "awq" in method else ("gptq-int8" if bits == 8 else "gptq-int4")
         scheme = named(base, keep)
         size = config.get("group_size") or config.get("q_group_size") or scheme.group
@@ -134,8 +144,14 @@ def from_config(file: str, config: Any) -> Quant:
 
 
 def _kept(config: dict[str, Any]) -> tuple[str, ...]:
-    for key in ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", "exclude",
-                "llm_int8_skip_modules"):
+    for key in (
+        "modules_to_not_convert",
+        "ignored_layers",
+        "ignore",
+        "exclude_modules",
+        "exclude",
+        "llm_int8_skip_modules",
+    ):
         listed = config.get(key)
         if isinstance(listed, list):
             return tuple(str(entry) for entry in listed)

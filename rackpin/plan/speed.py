@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rackpin.plan.data import table
 from rackpin.plan.groups import Groups
@@ -29,6 +30,8 @@ def speed(split: Split, groups: list[Groups], engine: str) -> Speed:
     if chain is not None and chain.id == "network":
         stages *= 0.97  # one hop of activations a token and stage, hidden by other requests
     replicas = split.dp if engine != "sglang" else 1
+    if split.ep > 1:
+        stages *= float(table("links")["expert_efficiency"])
     return Speed(round(tp, 2), round(tp * stages * replicas, 2))
 
 
@@ -37,7 +40,7 @@ def tensor_speedup(tp: int, link: LinkClass | None) -> float:
     if tp <= 1 or link is None:
         return 1.0
     points = sorted({1: 1.0, **link.speedup}.items())
-    for (low, slow), (high, fast) in zip(points, points[1:], strict=False):
+    for (low, slow), (high, fast) in pairwise(points):
         if tp <= high:
             return slow + (fast - slow) * math.log2(tp / low) / math.log2(high / low)
     (before, slow), (most, fast) = points[-2:]

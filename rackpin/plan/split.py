@@ -31,7 +31,13 @@ class Split:
         return Shard(self.tp, self.ep, attn)
 
     def __str__(self) -> str:
-        names = (("TP", self.tp), ("PP", self.pp), ("EP", self.ep), ("CP", self.cp), ("DP", self.dp))
+        names = (
+            ("TP", self.tp),
+            ("PP", self.pp),
+            ("EP", self.ep),
+            ("CP", self.cp),
+            ("DP", self.dp),
+        )
         said = [f"{name} {size}" for name, size in names if size > 1]
         return " × ".join(said) or "one GPU"
 

@@ -92,7 +92,9 @@ class _Builder:
 
     def plain(self, kind: str, params: int, item: int | None = None) -> Part:
         size = item or self.model.itemsize
-        return Part(kind, {2: "16 bit", 4: "fp32"}.get(size, f"{size * 8} bit"), params * size, params)
+        return Part(
+            kind, {2: "16 bit", 4: "fp32"}.get(size, f"{size * 8} bit"), params * size, params
+        )
 
     def linear(
         self, kind: str, module: str, names: str, rows: int, columns: int, count: int = 1
@@ -139,17 +141,28 @@ def _latent(
         # replicated on every rank, in one weight
         rows = la.q_lora + la.kv_lora + la.rope
         yield build.linear("attention", "self_attn", "q_a_proj kv_a_proj_with_mqa", rows, hidden)
-        yield build.linear("attention", "self_attn", "q_b_proj", heads * (la.nope + la.rope), la.q_lora)
+        yield build.linear(
+            "attention", "self_attn", "q_b_proj", heads * (la.nope + la.rope), la.q_lora
+        )
         yield build.plain("norms", la.q_lora)
     else:
         yield build.linear("attention", "self_attn", "q_proj", heads * (la.nope + la.rope), hidden)
-        yield build.linear("attention", "self_attn", "kv_a_proj_with_mqa", la.kv_lora + la.rope, hidden)
+        yield build.linear(
+            "attention", "self_attn", "kv_a_proj_with_mqa", la.kv_lora + la.rope, hidden
+        )
     yield build.plain("norms", la.kv_lora)
-    yield build.linear("attention", "self_attn", "kv_b_proj", heads * (la.nope + la.value), la.kv_lora)
+    yield build.linear(
+        "attention", "self_attn", "kv_b_proj", heads * (la.nope + la.value), la.kv_lora
+    )
     yield build.linear("attention", "self_attn", "o_proj", hidden, heads * la.value)
     if la.index_heads:
-        yield build.linear("attention", "self_attn.indexer", "wq_b", la.index_heads * la.index_dim,
-                           la.q_lora or hidden)
+        yield build.linear(
+            "attention",
+            "self_attn.indexer",
+            "wq_b",
+            la.index_heads * la.index_dim,
+            la.q_lora or hidden,
+        )
         yield build.linear("attention", "self_attn.indexer", "wk", la.index_dim, hidden)
         yield build.plain("attention", la.index_heads * hidden + 2 * la.index_dim)
     if shard.copies:
@@ -187,7 +200,9 @@ def _experts(build: _Builder, moe: Moe, model: Model, shard: Shard) -> Iterator[
     count = math.ceil(moe.experts / shard.ep)
     ffn = moe.ffn if shard.ep > 1 else moe.ffn // shard.tp
     wide = math.ceil(ffn / pad) * pad if pad else ffn
-    up = build.linear("experts", "mlp.experts", "gate_proj up_proj gate_up_proj", 2 * wide, hidden, count)
+    up = build.linear(
+        "experts", "mlp.experts", "gate_proj up_proj gate_up_proj", 2 * wide, hidden, count
+    )
     down = build.linear("experts", "mlp.experts", "down_proj", hidden, wide, count)
     yield Part(up.kind, up.stored, up.nbytes, 2 * ffn * hidden * count)
     yield Part(down.kind, down.stored, down.nbytes, ffn * hidden * count)
@@ -200,7 +215,9 @@ def _experts(build: _Builder, moe: Moe, model: Model, shard: Shard) -> Iterator[
     if moe.correction:
         yield build.plain("router", moe.experts, 4)
     if moe.shared_ffn:
-        yield from _dense(build, "shared experts", "mlp.shared_experts", moe.shared_ffn, model, shard.attention)
+        yield from _dense(
+            build, "shared experts", "mlp.shared_experts", moe.shared_ffn, model, shard.attention
+        )
         if moe.shared_gate:
             yield build.plain("router", hidden)
 
@@ -213,4 +230,3 @@ def params(model: Model) -> int:
     total += sum(p.params for i in range(len(model.layers)) for p in layer_parts(model, i, whole))
     pad = padded_vocab(model.vocab) - model.vocab
     return total - pad * model.hidden * (1 if model.tied else 2)
-

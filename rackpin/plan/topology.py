@@ -39,7 +39,9 @@ class Topology:
         left, made = list(range(self.gpus)), list[int]()
         while left:
             near = made[-1] if made else left[0]
-            best = min(left, key=lambda g: (class_of(self.link(near, g)).rank if g != near else -1, g))
+            best = min(
+                left, key=lambda g: (class_of(self.link(near, g)).rank if g != near else -1, g)
+            )
             made.append(best)
             left.remove(best)
         return made
@@ -59,7 +61,9 @@ def class_of(link: str) -> LinkClass:
     for found, row in zip(link_classes(), table("links")["classes"], strict=True):
         if re.search(row["match"], link.strip()):
             return found
-    raise PlanError(f"--topology: path {link!r} is not known; expected NV#, PIX, PXB, PHB, NODE or SYS")
+    raise PlanError(
+        f"--topology: path {link!r} is not known; expected NV#, PIX, PXB, PHB, NODE or SYS"
+    )
 
 
 def uniform(gpus: int, link: str) -> Topology:
@@ -71,7 +75,7 @@ def uniform(gpus: int, link: str) -> Topology:
 def topology_from_text(text: str) -> Topology:
     """The topology in the text of ``nvidia-smi topo -m``. Raises PlanError saying what is wrong."""
     try:
-        from rackpin.parse.topo import read  # type: ignore[import-not-found,unused-ignore]
+        from rackpin.parse.topo import read  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         raise PlanError("--topology: this build has no reader of nvidia-smi topo -m") from None
     try:
@@ -85,7 +89,8 @@ def topology_of(gpus: int, links: Any) -> Topology:
     """A topology of rows or a mapping of rows of paths, ``links[i][j]``."""
     try:
         rows = tuple(
-            tuple("X" if i == j else str(links[i][j]).strip() for j in range(gpus)) for i in range(gpus)
+            tuple("X" if i == j else str(links[i][j]).strip() for j in range(gpus))
+            for i in range(gpus)
         )
     except (IndexError, KeyError, TypeError):
         raise PlanError("--topology: the matrix of GPUs is cut; give the whole text") from None

@@ -51,9 +51,13 @@ def vllm_generation(text: str | None) -> Generation:
         for row in table("vllm")["generations"]:
             if row["versions"] != "dev" and SpecifierSet(row["versions"]).contains(version):
                 known = row["known"]
-                note = "" if known else (
-                    f"the overheads of vLLM {version} were not measured: made with those of "
-                    f"{row['like']}"
+                note = (
+                    ""
+                    if known
+                    else (
+                        f"the overheads of vLLM {version} were not measured: made with those of "
+                        f"{row['like']}"
+                    )
                 )
                 return _row(row["id"], version, note)
     day = _month(said)
@@ -63,15 +67,20 @@ def vllm_generation(text: str | None) -> Generation:
                 return _row(row["id"], None, f"taken for vLLM of {day} by its date")
     newest = table("vllm")["newest_known"]
     why = f"vLLM version {said!r} is not known" if said else "no --engine-version was given"
-    generation = _row(newest, None, f"{why}: made with the constants of the newest that is measured")
+    generation = _row(
+        newest, None, f"{why}: made with the constants of the newest that is measured"
+    )
     return Generation(generation.id, None, generation.row, not said, generation.note)
 
 
 def _row(name: str, version: Version | None, note: str) -> Generation:
     rows = {row["id"]: row for row in table("vllm")["generations"]}
     row = rows[name]
-    merged = {**rows[row["like"]], **row} if "like" in row else row
-    return Generation(name, version, merged, row["known"], note)
+    merged = dict(row)
+    while "like" in row:
+        row = rows[row["like"]]
+        merged = {**row, **merged}
+    return Generation(name, version, merged, bool(merged["known"]), note)
 
 
 def _month(text: str) -> str | None:

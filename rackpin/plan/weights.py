@@ -12,7 +12,7 @@ from rackpin.plan.tensors import Part, Shard, first_parts, last_parts, layer_par
 
 @dataclass(frozen=True)
 class Stage:
-    """A rank of one pipeline stage. layers: first and one past the last; nbytes by kind and store."""
+    """A rank of one pipeline stage; rows: bytes by what they belong to and how they are stored."""
 
     layers: range
     nbytes: int

@@ -16,8 +16,10 @@ def reasons(start: Start, chosen: Judged, others: list[Judged]) -> list[str]:
             said.append(f"{group.name} groups lie on {group.link.label}")
     tp = next((g for g in chosen.groups if g.name == "TP"), None)
     if tp and tp.link and tp.link.id in ("socket", "network"):
-        said.append(f"TP {tp.link.label} is slow: every layer waits for it twice; "
-                    "TP inside fast links and PP across them is the usual way")
+        said.append(
+            f"TP {tp.link.label} is slow: every layer waits for it twice; "
+            "TP inside fast links and PP across them is the usual way"
+        )
     poor = float(table("links")["poor_tp2"])
     if split.tp == 2 and chosen.speed.latency < poor:
         said.append(f"two GPUs give less than {poor:g} times one: separate replicas serve more")
@@ -48,11 +50,15 @@ def _memory(start: Start, chosen: Judged) -> list[str]:
     assert held is not None
     rank, at, said = held.limiting, model.attention, []
     if at.latent:
-        said.append("latent attention: every TP rank keeps the same KV rows; TP adds no KV room "
-                    "but what weights leave, DP attention or context parallelism do")
+        said.append(
+            "latent attention: every TP rank keeps the same KV rows; TP adds no KV room "
+            "but what weights leave, DP attention or context parallelism do"
+        )
     elif split.tp > at.kv_heads:
-        said.append(f"{at.kv_heads} KV heads on {split.tp} ranks: each is kept "
-                    f"{split.tp // at.kv_heads} times")
+        said.append(
+            f"{at.kv_heads} KV heads on {split.tp} ranks: each is kept "
+            f"{split.tp // at.kv_heads} times"
+        )
     if len(held.groups) > 1:
         layers = sum(not layer.state for layer in model.layers)
         slots = held.slots * len(held.groups)
@@ -62,13 +68,18 @@ def _memory(start: Start, chosen: Judged) -> list[str]:
         at_stage = held.ranks.index(rank)
         said.append(f"stage {at_stage} of {split.pp} has the smallest KV pool and decides")
     if start.engine == "sglang":
-        said.append("SGLang: weights and KV pool share the static fraction, activations come from "
-                    "the rest")
+        said.append(
+            "SGLang: weights and KV pool share the static fraction, activations come from the rest"
+        )
     if model.max_len and start.max_len > model.max_len:
-        said.append(f"{start.max_len} tokens are more than the model's own {model.max_len}: the "
-                    "engine refuses that unless the config scales its positions")
-    if 0 < model.quant.min_cc and 0 < start.gpu.cc < model.quant.min_cc:
-        said.append(f"{start.gpu.id} has no {model.quant.name} units: weight-only kernels or a refusal")
+        said.append(
+            f"{start.max_len} tokens are more than the model's own {model.max_len}: the "
+            "engine refuses that unless the config scales its positions"
+        )
+    if model.quant.min_cc > 0 and 0 < start.gpu.cc < model.quant.min_cc:
+        said.append(
+            f"{start.gpu.id} has no {model.quant.name} units: weight-only kernels or a refusal"
+        )
     kv_cc = table("quant")["kv_cache"]["min_cc"]
     need = next((cc for name, cc in kv_cc.items() if start.kv_dtype.startswith(name)), 0)
     if 0 < start.gpu.cc < need:
@@ -82,11 +93,15 @@ def alternative(start: Start, chosen: Judged, one: Judged) -> str:
         return "; ".join(f"{r.why} ({r.remedy})" for r in one.refusals)
     wish = start.concurrency or int(table("links")["default_concurrency"])
     if chosen.capacity() >= wish > one.capacity():
-        return (f"holds {one.capacity():.1f} requests of {start.max_len} tokens, "
-                f"{chosen.split} {chosen.capacity():.1f}")
+        return (
+            f"holds {one.capacity():.1f} requests of {start.max_len} tokens, "
+            f"{chosen.split} {chosen.capacity():.1f}"
+        )
     if one.speed.throughput < chosen.speed.throughput:
-        return (f"expected throughput {one.speed.throughput:g} against "
-                f"{chosen.speed.throughput:g} of one GPU")
+        return (
+            f"expected throughput {one.speed.throughput:g} against "
+            f"{chosen.speed.throughput:g} of one GPU"
+        )
     if one.capacity() < chosen.capacity():
         return f"holds {one.capacity():.1f} requests, {chosen.split} {chosen.capacity():.1f}"
     if one.speed.latency < chosen.speed.latency:
