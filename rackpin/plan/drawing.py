@@ -20,8 +20,8 @@ LINKS = {
     "network": ("#333333", "2", "12 4 2 4"),
 }
 MOST = 256  # GPUs; more is a wall of boxes that nobody reads
-BOX_W, BOX_H, GAP, PAD, TOP = 124, 62, 22, 22, 118
-BUS = 34  # height of the line of paths under a node
+BOX_W, BOX_H, GAP, PAD, TOP = 132, 62, 22, 22, 108
+COLUMN_GAP, ROW_GAP = 50, 46
 
 
 def drawing(found: Plan) -> str:
@@ -38,10 +38,12 @@ def drawing(found: Plan) -> str:
     columns = min(per_node, 4)
     rows = -(-per_node // columns)
     across = min(nodes, 2)
-    node_w = columns * (BOX_W + GAP) - GAP + 2 * PAD
-    node_h = rows * (BOX_H + GAP + BUS) + 2 * PAD + 24
-    width = max(across * (node_w + GAP) + GAP, 760)
-    height = TOP + -(-nodes // across) * (node_h + GAP) + 118
+    node_w = columns * (BOX_W + COLUMN_GAP) - COLUMN_GAP + 2 * PAD
+    node_h = rows * (BOX_H + ROW_GAP) - ROW_GAP + 2 * PAD + 24
+    verdict = "starts" if found.chosen.starts else "does not start"
+    title = f"{found.data['model']['name']}: {split} on {start.gpus} × {start.gpu.id}, {verdict}"
+    width = max(len(title) * 13 + 2 * GAP, across * (node_w + GAP) + GAP, 820)
+    height = TOP + -(-nodes // across) * (node_h + GAP) + 112
     order = topology.order()
     places: dict[int, tuple[float, float]] = {}
     x: float
@@ -56,16 +58,14 @@ def drawing(found: Plan) -> str:
         )
         parts.append(_text(x0 + PAD, y0 + 26, f"node {node}", 16, bold=True))
         for place, gpu in enumerate(order):
-            x = x0 + PAD + place % columns * (BOX_W + GAP)
-            y = y0 + PAD + 24 + place // columns * (BOX_H + GAP + BUS)
+            x = x0 + PAD + place % columns * (BOX_W + COLUMN_GAP)
+            y = y0 + PAD + 24 + place // columns * (BOX_H + ROW_GAP)
             places[node * per_node + gpu] = (x, y)
         parts += _paths(found, node, places)
     roles = _roles(found)
     for gpu, (x, y) in places.items():
         if gpu < start.gpus or gpu in roles:
             parts.append(_gpu(gpu % per_node, x, y, roles.get(gpu)))
-    verdict = "starts" if found.chosen.starts else "does not start"
-    title = f"{found.data['model']['name']}: {split} on {start.gpus} × {start.gpu.id}, {verdict}"
     head = [
         _text(GAP, 38, title, 20, bold=True),
         _text(GAP, 64, _summary(found), 14),
@@ -124,23 +124,17 @@ def _paths(found: Plan, node: int, places: dict[int, tuple[float, float]]) -> li
         link = topology.link(a, b)
         colour, stroke, dash = LINKS[class_of(link).id]
         (xa, ya), (xb, yb) = places[base + a], places[base + b]
-        low = max(ya, yb) if ya == yb else ya
         style = f'stroke="{colour}" stroke-width="{stroke}" fill="none"'
         style += f' stroke-dasharray="{dash}"' if dash else ""
-        left, right = xa + BOX_W * 0.62, xb + BOX_W * 0.38
-        foot = low + BOX_H + 14
+        middle = ya + BOX_H / 2
         if ya == yb:
-            parts.append(
-                f'<path d="M{left} {low + BOX_H} V{foot} H{right} V{low + BOX_H}" {style}/>'
-            )
-            parts.append(_text((left + right) / 2, foot + 15, link, 12, middle=True))
-        else:
-            foot = ya + BOX_H + 26
-            parts.append(
-                f'<path d="M{xa + BOX_W * 0.8} {ya + BOX_H} V{foot} '
-                f'H{xb + BOX_W * 0.2} V{yb}" {style}/>'
-            )
-            parts.append(_text((xa + xb + BOX_W) / 2, foot - 5, link, 12, middle=True))
+            parts.append(f'<path d="M{xa + BOX_W} {middle} H{xb}" {style}/>')
+            parts.append(_text((xa + BOX_W + xb) / 2, middle - 8, link, 12, middle=True))
+            continue
+        foot = ya + BOX_H + ROW_GAP / 2
+        start, end = xa + BOX_W / 2, xb + BOX_W / 2
+        parts.append(f'<path d="M{start} {ya + BOX_H} V{foot} H{end} V{yb}" {style}/>')
+        parts.append(_text((start + end) / 2, foot - 6, link, 12, middle=True))
     return parts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rackpin.plan import layers as layer_rules
@@ -22,6 +24,7 @@ def read_model(file: str, config: dict[str, Any], quant: str | None = None) -> M
     text, where = text_part(file, config)
     kind = str(text.get("model_type") or config.get("model_type") or "")
     families = table("families")["families"]
+    kind = table("families")["types"].get(kind, kind)
     known = kind in families
     family = {**families["_"], **families.get(kind, {})}
     keys = Keys(file, where, text, family.get("defaults", {}))
@@ -82,8 +85,6 @@ def read_model(file: str, config: dict[str, Any], quant: str | None = None) -> M
 
 
 def _name(file: str, config: dict[str, Any]) -> str:
-    from pathlib import Path
-
     named_in = config.get("_name_or_path")
     path = Path(file)
     short = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
@@ -169,8 +170,6 @@ def _qk_norm(keys: Keys, rule: str) -> str:
 
 def _global_attention(keys: Keys, attention: Attention) -> Attention:
     """Attention of the full layers where the config gives them their own heads (Gemma 4)."""
-    from dataclasses import replace
-
     dim, kv_heads = keys.number("global_head_dim"), keys.number("num_global_key_value_heads")
     if dim is None and kv_heads is None:
         return attention

@@ -145,14 +145,14 @@ def _refused(
             held = overheads.held_gib(start.generation, gpu, split.tp, split.pp)
             free = None if held is None else gpu.total_gib - held
         if free is not None and start.util * gpu.total_gib > free:
-            most = max(0, int(free / gpu.total_gib * 100)) / 100
+            util = max(0, int(free / gpu.total_gib * 100)) / 100
             found.append(
                 Refusal(
                     "start-memory",
                     f"{start.util:g} x {gpu.total_gib:.2f} = {start.util * gpu.total_gib:.2f} GiB "
                     f"wanted, "
                     f"{free:.2f} GiB free when the engine looks",
-                    f"--gpu-memory-utilization {most:g} or less, and no other process on the card",
+                    f"--gpu-memory-utilization {util:g} or less, and no other process on the card",
                 )
             )
     if rank.kv <= 0:

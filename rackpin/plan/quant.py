@@ -6,7 +6,7 @@ import fnmatch
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rackpin.plan.data import table
@@ -20,7 +20,8 @@ class Quant:
     bits: of an element; group and group_bytes: scales along the input; channel_bytes: per output
     row; block: side of a scaled square, 0 none; experts_only: nothing else is quantised;
     keep: modules (name, part of a name, ``re:…`` or a glob) at ``keep_bits``; keep_ends: the
-    first and the last layer too; pad: expert ffn is padded to a multiple of it.
+    first and the last layer too; pad: expert ffn is padded to a multiple of it; published: the
+    checkpoint itself is stored so.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Quant:
     keep_ends: bool = False
     pad: int = 0
     min_cc: float = 0.0
+    published: bool = False
 
     def nbytes(self, rows: int, columns: int) -> int:
         """Bytes of a weight of ``rows`` outputs and ``columns`` inputs, scales included."""
@@ -96,6 +98,11 @@ def named(name: str, keep: tuple[str, ...] = ()) -> Quant:
 
 
 def from_config(file: str, config: Any) -> Quant:
+    """The scheme of a published checkpoint: what `_described` finds, marked so."""
+    return replace(_described(file, config), published=True)
+
+
+def _described(file: str, config: Any) -> Quant:
     """The scheme that a ``quantization_config`` (or ``compression_config``) describes.
 
     Raises PlanError naming file and key for one that isn't known.
@@ -160,8 +167,6 @@ def _kept(config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _grouped(scheme: Quant, file: str, size: Any, bits: Any) -> Quant:
-    from dataclasses import replace
-
     if not isinstance(size, int) or (size != -1 and size < 1):
         raise PlanError(f"{file}: quantization_config.group_size {size!r} is no size; correct it")
     wide = bits if isinstance(bits, int) and bits in (2, 3, 4, 8) else scheme.bits

@@ -74,6 +74,7 @@ def _shapes(model: Model, split: Split, engine: str) -> Iterator[Refusal]:
     yield from _vocab(model, attn)
     if any(layer.moe is None for layer in model.layers):
         yield from _width(model, "ffn", model.ffn, shard.attention)
+    yield from _packed(model, attn)
     moe = model.moe
     if moe is None:
         if split.ep > 1:
@@ -117,6 +118,14 @@ def _attention(model: Model, tp: int, cp: int) -> Iterator[Refusal]:
                 f"{other} KV heads can be neither split nor repeated over {tp} ranks",
                 f"TP one of {fits}, the rest as PP or DP",
             )
+    block, share = model.quant.block, max(1, at.kv_heads // tp) * at.head_dim
+    if block and tp > 1 and not at.latent and not at.kv_heads % tp and share % block:
+        yield Refusal(
+            "kv-block",
+            f"{share} KV columns per rank are not divisible by the {block}x{block} blocks of FP8 "
+            "scales",
+            "a lower TP",
+        )
     if cp > 1:
         most = tp if at.latent else max(1, tp // at.kv_heads)
         if tp % cp or cp > most:
@@ -154,6 +163,22 @@ def _width(model: Model, name: str, size: int, tp: int) -> Iterator[Refusal]:
             f"the {block}x{block} blocks of FP8 scales",
             remedy,
         )
+
+
+def _packed(model: Model, tp: int) -> Iterator[Refusal]:
+    """Group-quantised checkpoints can't be cut within a group of the down projection."""
+    quant = model.quant
+    if tp == 1 or not quant.published or quant.bits != 4 or not quant.group or quant.experts_only:
+        return
+    for layer in {layer.ffn for layer in model.layers if layer.moe is None}:
+        share = layer // tp
+        if layer % tp == 0 and share % quant.group:
+            yield Refusal(
+                "ffn-group",
+                f"ffn {layer}/{tp} = {share} per rank is not divisible by the groups of "
+                f"{quant.group} of {quant.name}",
+                "a lower TP, or a checkpoint whose ffn was padded before it was quantised",
+            )
 
 
 def _divisors(number: int, most: int) -> str:

@@ -37,11 +37,17 @@ def _why(start: Start, chosen: Judged, others: list[Judged]) -> str:
     hold = f"holds {chosen.capacity():.1f} requests of {start.max_len} tokens"
     if not others:
         return f"as asked; {hold}"
-    faster = [o for o in others if o.starts and o.speed.throughput > chosen.speed.throughput]
     if start.concurrency and chosen.capacity() < start.concurrency:
-        return f"{hold}, fewer than the {start.concurrency} wished; no other split tried holds more"
-    if faster:
-        return f"{hold}; {faster[0].split} would be faster but holds {faster[0].capacity():.1f}"
+        return f"{hold}, fewer than the {start.concurrency} wished; no split tried holds more"
+    gain, one = chosen.speed.throughput, chosen.speed.latency
+    more = [other for other in others if other.starts and other.speed.throughput > gain]
+    if more:
+        first = more[0]
+        return (
+            f"{hold}; {first.split} could give {first.speed.throughput:g} instead of {gain:g} "
+            f"times one GPU in all, with one request at {first.speed.latency:g} instead of {one:g} and "
+            f"{first.capacity():.1f} held"
+        )
     return f"{hold}, and the most expected throughput of the splits that start"
 
 
