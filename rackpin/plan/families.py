@@ -117,8 +117,11 @@ def _stored(keys: Keys, config: dict[str, Any], wish: str | None) -> tuple[int, 
     asked = named(wish)
     if asked.plain:
         return asked.bits, asked
-    same = published is not None and published.name == asked.name
-    return bits, published if same and published is not None else asked
+    if published is None:
+        return bits, asked
+    # a general name for what the config says in detail
+    general = asked.name in ("fp8", "int4", "int8") and published.bits == asked.bits
+    return bits, published if general or published.name == asked.name else asked
 
 
 def _try(file: str, said: Any) -> Quant | None:

@@ -64,7 +64,8 @@ def _matches(pattern: str, name: str) -> bool:
             return False
     if "*" in pattern:
         return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, pattern + ".*")
-    return f".{pattern}." in f".{name}."
+    # multimodal checkpoints name the language model's layers with a prefix of their own
+    return f".{pattern.removeprefix('language_model.')}." in f".{name}."
 
 
 def named(name: str, keep: tuple[str, ...] = ()) -> Quant:

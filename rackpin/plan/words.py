@@ -45,8 +45,8 @@ def _why(start: Start, chosen: Judged, others: list[Judged]) -> str:
         first = more[0]
         return (
             f"{hold}; {first.split} could give {first.speed.throughput:g} instead of {gain:g} "
-            f"times one GPU in all, with one request at {first.speed.latency:g} instead of {one:g} and "
-            f"{first.capacity():.1f} held"
+            f"times one GPU in all, with one request at {first.speed.latency:g} instead of {one:g} "
+            f"and {first.capacity():.1f} held"
         )
     return f"{hold}, and the most expected throughput of the splits that start"
 
