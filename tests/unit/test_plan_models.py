@@ -164,7 +164,13 @@ def test_windows_by_list_by_period_and_by_class() -> None:
     )
     assert [layer.window for layer in listed.layers] == [128, None, 128, None]
     gemma = read_model("m", gemma3_4b())
-    assert [i for i, layer in enumerate(gemma.layers) if layer.window is None] == [5, 11, 17, 23, 29]
+    assert [i for i, layer in enumerate(gemma.layers) if layer.window is None] == [
+        5,
+        11,
+        17,
+        23,
+        29,
+    ]
     qwen = llama(model_type="qwen2", sliding_window=4096, use_sliding_window=False)
     assert all(layer.window is None for layer in read_model("m", qwen).layers)
     late = qwen | {"use_sliding_window": True, "max_window_layers": 30}
@@ -291,13 +297,30 @@ def test_a_key_of_the_nested_part_is_named_with_its_path() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 2**40) | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+    ),
     max_leaves=6,
 )
 KEYS = sorted(
-    {*deepseek(), *llama(), *moe(), "text_config", "vision_config", "layer_types", "sliding_window",
-     "sliding_window_pattern", "head_dim", "moe_layer_freq", "mlp_only_layers", "ffn_config",
-     "attn_config", "full_attention_interval", "no_rope_layers", "attention_chunk_size"}
+    {
+        *deepseek(),
+        *llama(),
+        *moe(),
+        "text_config",
+        "vision_config",
+        "layer_types",
+        "sliding_window",
+        "sliding_window_pattern",
+        "head_dim",
+        "moe_layer_freq",
+        "mlp_only_layers",
+        "ffn_config",
+        "attn_config",
+        "full_attention_interval",
+        "no_rope_layers",
+        "attention_chunk_size",
+    }
 )
 
 
