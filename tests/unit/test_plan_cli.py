@@ -34,8 +34,9 @@ def answer(*args: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_the_keys_of_an_answer(model: str) -> None:
-    code, found = answer("--model", model, "--gpu", "H100-80GB", "--gpus", "2", "--tp", "2",
-                         "--pp", "1", "--engine-version", "0.19.0", "--max-model-len", "8192")  # fmt: skip
+    split = ["--gpus", "2", "--tp", "2", "--pp", "1"]
+    version = ["--engine-version", "0.19.0", "--max-model-len", "8192"]
+    code, found = answer("--model", model, "--gpu", "H100-80GB", *split, *version)
     assert code == 0
     assert found.keys() >= KEYS
     assert (found["ok"], found["tp"], found["pp"], found["ep"]) == (True, 2, 1, 1)

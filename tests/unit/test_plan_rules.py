@@ -40,7 +40,7 @@ CASES: list[tuple[str, str, dict[str, Any], Split, Split]] = [
                quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128}),
      Split(8), Split(1)),
     ("kv-block", "64 KV columns a rank under 128x128 blocks",
-     llama(head_dim=64, quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]}),
+     llama(head_dim=64, quantization_config=deepseek()["quantization_config"]),
      Split(8), Split(4)),
 ]  # fmt: skip
 
