@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rackpin.plan import kv
 from rackpin.plan.choose import Judged
-from rackpin.plan.data import GIB, table
+from rackpin.plan.data import table
+from rackpin.plan.figures import figures
 from rackpin.plan.groups import node_topology
 from rackpin.plan.rules import Refusal
 from rackpin.plan.split import Start
@@ -28,7 +28,7 @@ def answer(start: Start, chosen: Judged, others: list[Judged]) -> dict[str, Any]
         "cp": split.cp,
         "dp": split.dp,
         "gpus": split.gpus(start.engine),
-        **_figures(start, chosen),
+        **figures(start, chosen),
         "reasons": reasons(start, chosen, others),
         "alternatives": [
             {**_short(one), "why_not": alternative(start, chosen, one)}
@@ -71,116 +71,6 @@ def _worth_showing(others: list[Judged]) -> list[Judged]:
 
 def _refusal(one: Refusal) -> dict[str, str]:
     return {"rule": one.rule, "why": one.why, "remedy": one.remedy}
-
-
-def _figures(start: Start, chosen: Judged) -> dict[str, Any]:
-    held = chosen.memory
-    names = (
-        "weights_gib_per_gpu",
-        "activation_gib",
-        "non_torch_gib",
-        "graphs_gib",
-        "kv_bytes_per_token_per_gpu",
-        "kv_cache_gib",
-        "kv_cache_tokens",
-        "max_concurrency_at_max_len",
-        "headroom_gib",
-        "gpu_memory_utilization",
-        "max_model_len",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "memory",
-        "stages",
-    )
-    if held is None:
-        return {
-            **dict.fromkeys(names),
-            "max_model_len": start.max_len,
-            "gpu_memory_utilization": start.util,
-        }
-    rank, first = held.limiting, held.ranks[0]
-    return {
-        "weights_gib_per_gpu": round(first.weights, 4),
-        "activation_gib": round(first.activation, 3),
-        "non_torch_gib": round(first.non_torch, 3),
-        "graphs_gib": round(rank.graphs, 2),
-        "kv_bytes_per_token_per_gpu": _whole(max(one.kv_bytes for one in held.ranks)),
-        "kv_cache_gib": round(rank.kv, 3),
-        "kv_cache_tokens": held.tokens,
-        "max_concurrency_at_max_len": round(held.concurrency, 2),
-        "headroom_gib": round(held.left - rank.activation, 2),
-        "gpu_memory_utilization": start.util,
-        "max_model_len": start.max_len,
-        "max_num_seqs": held.batch.seqs,
-        "max_num_batched_tokens": held.batch.tokens,
-        "memory": memory_table(start, chosen),
-        "stages": [
-            {
-                "layers": [one.stage.layers.start, one.stage.layers.stop - 1],
-                "weights_gib": round(one.weights, 4),
-                "activation_gib": round(one.activation, 3),
-                "kv_gib": round(one.kv, 3),
-                "kv_bytes_per_token": _whole(one.kv_bytes),
-                "kv_blocks": one.blocks,
-            }
-            for one in held.ranks
-        ],
-    }
-
-
-def memory_table(start: Start, chosen: Judged) -> list[dict[str, Any]]:
-    """Rows of the limiting rank's memory: part, how it is stored, GiB, whether in the budget."""
-    held = chosen.memory
-    if held is None:
-        return []
-    rank, size = held.limiting, kv.element_bytes(start.kv_dtype, start.model)
-    rows: list[dict[str, Any]] = [
-        {
-            "part": f"weights: {part.kind}",
-            "stored": part.stored,
-            "gib": round(part.nbytes / GIB, 3),
-            "in_budget": True,
-        }
-        for part in sorted(rank.stage.rows, key=lambda part: -part.nbytes)
-    ]
-    rows += [
-        {"part": "activations", "stored": "", "gib": round(rank.activation, 3), "in_budget": True},
-        {
-            "part": "NCCL and CUDA context",
-            "stored": "",
-            "gib": round(rank.non_torch, 3),
-            "in_budget": start.engine == "vllm",
-        },
-    ]
-    if rank.graphs_before:
-        rows.append(
-            {
-                "part": "CUDA graphs, estimate taken off first",
-                "stored": "",
-                "gib": round(rank.graphs_before, 3),
-                "in_budget": True,
-            }
-        )
-    rows += [
-        {
-            "part": "KV cache",
-            "stored": f"{size:g} B an element",
-            "gib": round(rank.kv, 3),
-            "in_budget": True,
-        },
-        {"part": "CUDA graphs", "stored": "", "gib": round(rank.graphs, 2), "in_budget": False},
-        {
-            "part": "headroom after graphs",
-            "stored": "",
-            "gib": round(held.left - rank.activation, 2),
-            "in_budget": False,
-        },
-    ]
-    return rows
-
-
-def _whole(number: float) -> float:
-    return int(number) if number == int(number) else round(number, 1)
 
 
 def _short(one: Judged) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,10 @@ from rackpin.plan import layers as layer_rules
 from rackpin.plan.config import Keys, text_part
 from rackpin.plan.data import table
 from rackpin.plan.errors import PlanError
-from rackpin.plan.model import Attention, Latent, Layer, Model, Moe, State
+from rackpin.plan.model import Layer, Model
 from rackpin.plan.quant import Quant, from_config, named
 from rackpin.plan.rope import rope_bytes
+from rackpin.plan.shapes import attention_of, ffn_of, flag, full_attention_of, moe_of, state_of
 from rackpin.plan.vision import vision_config, vision_params
 
 
@@ -32,16 +32,16 @@ def read_model(file: str, config: dict[str, Any], quant: str | None = None) -> M
     hidden = keys.need("hidden_size")
     count = keys.need("num_hidden_layers")
     bits, scheme = _stored(keys, config, quant)
-    attention = _attention(keys, family, hidden, notes)
-    moe = _moe(keys, family)
-    ffn = _ffn(keys, hidden, moe)
+    attention = attention_of(keys, family, hidden, notes)
+    moe = moe_of(keys, family)
+    ffn = ffn_of(keys, hidden, moe)
     listed = layer_rules.kinds(keys, count)
     windows = layer_rules.windows(keys, count, family["window"], listed)
     with_experts = layer_rules.sparse(keys, count) if moe else [False] * count
-    state = _state(keys) if listed and "state" in listed else None
+    state = state_of(keys) if listed and "state" in listed else None
     if state is not None:
         notes.append("layers with a fixed state: their weights and state are estimated")
-    wide = _global_attention(keys, attention)
+    wide = full_attention_of(keys, attention)
     rows = tuple(
         Layer(
             attention=wide if windows[i] is None else attention,
@@ -72,7 +72,7 @@ def read_model(file: str, config: dict[str, Any], quant: str | None = None) -> M
         bits=bits,
         quant=scheme,
         gated=family["gated"],
-        mlp_bias=_flag(keys, family["mlp_bias"]),
+        mlp_bias=flag(keys, family["mlp_bias"]),
         norms=norms,
         norm_bias=family["norm_bias"],
         head_bias=family.get("head_bias", False),
@@ -89,10 +89,6 @@ def _name(file: str, config: dict[str, Any]) -> str:
     path = Path(file)
     short = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
     return named_in if isinstance(named_in, str) and named_in else short
-
-
-def _flag(keys: Keys, rule: bool | str) -> bool:
-    return rule if isinstance(rule, bool) else keys.flag(rule, False)
 
 
 def _stored(keys: Keys, config: dict[str, Any], wish: str | None) -> tuple[int, Quant]:
@@ -129,127 +125,3 @@ def _try(file: str, said: Any) -> Quant | None:
         return from_config(file, said)
     except PlanError:
         return None
-
-
-def _attention(keys: Keys, family: dict[str, Any], hidden: int, notes: list[str]) -> Attention:
-    heads = keys.need("num_attention_heads")
-    kv_heads = keys.number("num_key_value_heads")
-    if keys.raw("multi_query") and not keys.raw("new_decoder_architecture"):
-        kv_heads = 1
-    if keys.raw("multi_query_attention") is False:
-        kv_heads = heads
-    nested = keys.raw("attn_config")
-    if kv_heads is None and isinstance(nested, dict):
-        kv_heads = Keys(keys.file, "attn_config", nested, {}).number("num_key_value_heads")
-    head_dim = keys.number("head_dim")
-    if head_dim is None:
-        head_dim = hidden // heads
-        if hidden % heads:
-            notes.append(
-                f"head_dim is not given and {hidden}/{heads} is no whole number: {head_dim}"
-            )
-    if head_dim < 1:
-        raise PlanError(f"{keys.label('head_dim')}: {hidden} hidden over {heads} heads gives none")
-    return Attention(
-        heads=heads,
-        kv_heads=kv_heads or heads,
-        head_dim=head_dim,
-        latent=_latent(keys),
-        qkv_bias=_flag(keys, family["qkv_bias"]),
-        o_bias=_flag(keys, family["o_bias"]),
-        qk_norm=_qk_norm(keys, family["qk_norm"]),
-        sinks=family.get("sinks", False),
-        gated=family.get("gated_attention", False),
-    )
-
-
-def _qk_norm(keys: Keys, rule: str) -> str:
-    if rule in ("none", "head", "full"):
-        return rule
-    if rule == "cohere":
-        return "full" if keys.flag("use_qk_norm", False) else "none"
-    return "head" if keys.flag(rule, False) else "none"
-
-
-def _global_attention(keys: Keys, attention: Attention) -> Attention:
-    """Attention of the full layers where the config gives them their own heads (Gemma 4)."""
-    dim, kv_heads = keys.number("global_head_dim"), keys.number("num_global_key_value_heads")
-    if dim is None and kv_heads is None:
-        return attention
-    return replace(
-        attention, head_dim=dim or attention.head_dim, kv_heads=kv_heads or attention.kv_heads
-    )
-
-
-def _latent(keys: Keys) -> Latent | None:
-    rank = keys.number("kv_lora_rank")
-    if rank is None:
-        return None
-    remedy = "a latent-attention config needs it; use the published one"
-    return Latent(
-        q_lora=keys.number("q_lora_rank") or 0,
-        kv_lora=rank,
-        nope=keys.need("qk_nope_head_dim", remedy),
-        rope=keys.need("qk_rope_head_dim", remedy),
-        value=keys.need("v_head_dim", remedy),
-        index_heads=keys.number("index_n_heads") or 0,
-        index_dim=keys.number("index_head_dim") or 0,
-    )
-
-
-def _moe(keys: Keys, family: dict[str, Any]) -> Moe | None:
-    experts = keys.number("experts", least=0)
-    nested = keys.raw("ffn_config")
-    if experts is None and isinstance(nested, dict) and "moe_num_experts" in nested:
-        keys = Keys(keys.file, "ffn_config", nested, {})
-        experts = keys.number("experts", least=0)
-    if not experts or experts == 1:
-        return None
-    topk = keys.number("topk")
-    if topk is None:
-        topk = 1 if keys.raw("model_type") == "llama4_text" else keys.need("topk")
-    ffn = keys.number("expert_ffn") or keys.number("intermediate_size")
-    if ffn is None:
-        ffn = keys.need("expert_ffn")
-    shared = keys.number("shared_ffn", least=0)
-    if shared is None:
-        shared = (keys.number("shared_experts", least=0) or 0) * ffn
-        if keys.raw("model_type") == "llama4_text":
-            shared = ffn
-    return Moe(
-        experts=experts,
-        topk=min(topk, experts),
-        ffn=ffn,
-        shared_ffn=shared,
-        shared_gate=family.get("shared_gate", False) and shared > 0,
-        router_bias=family.get("router_bias", False),
-        correction=family.get("router_correction", False),
-        bias=family.get("expert_bias", False),
-    )
-
-
-def _ffn(keys: Keys, hidden: int, moe: Moe | None) -> int:
-    dense = keys.number("intermediate_size_mlp")
-    if dense:
-        return dense
-    if keys.fact("intermediate_size")[1] == "4x":
-        return 4 * hidden
-    found = keys.number("intermediate_size")
-    if found is not None:
-        return found
-    if moe is not None:
-        return moe.ffn
-    nested = keys.raw("ffn_config")
-    if isinstance(nested, dict):
-        return Keys(keys.file, "ffn_config", nested, {}).need("intermediate_size")
-    return keys.need("intermediate_size")
-
-
-def _state(keys: Keys) -> State:
-    return State(
-        key_heads=keys.number("linear_num_key_heads") or keys.need("num_attention_heads"),
-        key_dim=keys.number("linear_key_head_dim") or 128,
-        value_heads=keys.number("linear_num_value_heads") or keys.need("num_attention_heads"),
-        value_dim=keys.number("linear_value_head_dim") or 128,
-        conv=keys.number("linear_conv_kernel_dim") or 4,
-    )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rackpin.plan.data import table
 from rackpin.plan.model import Model
+from rackpin.plan.parts import padded_vocab
 from rackpin.plan.split import Split, Start
-from rackpin.plan.tensors import padded_vocab
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rackpin.plan.gpus import Gpu
 from rackpin.plan.model import Model
-from rackpin.plan.tensors import Shard
+from rackpin.plan.parts import Shard
 from rackpin.plan.topology import Topology
 from rackpin.plan.version import Generation
 

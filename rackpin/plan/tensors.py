@@ -4,49 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from rackpin.plan.data import table
 from rackpin.plan.model import Attention, Latent, Model, Moe, State
-
-
-@dataclass(frozen=True)
-class Part:
-    """A weight of a rank. kind: what it belongs to; stored: scheme's name; params: elements."""
-
-    kind: str
-    stored: str
-    nbytes: int
-    params: int
-
-
-@dataclass(frozen=True)
-class Shard:
-    """How wide layers are cut.
-
-    ep: ranks that share whole experts, 1 none; attn: width of all but routed experts where it
-    differs (data-parallel attention of SGLang), 0 the same; copies: latent attention's extra ones.
-    """
-
-    tp: int = 1
-    ep: int = 1
-    attn: int = 0
-    copies: bool = True
-
-    @property
-    def attention(self) -> int:
-        return self.attn or self.tp
-
-
-def padded_vocab(vocab: int) -> int:
-    step = int(table("vllm")["vocab_pad"])
-    return math.ceil(vocab / step) * step
+from rackpin.plan.parts import Builder, Part, Shard, padded_vocab
 
 
 def layer_parts(model: Model, index: int, shard: Shard) -> Iterator[Part]:
     """Every weight of decoder layer ``index`` on one rank."""
     layer = model.layers[index]
-    build = _Builder(model, index)
+    build = Builder(model, index)
     if layer.state:
         yield from _state(build, layer.state, model.hidden, shard)
     elif layer.attention.latent:
@@ -63,7 +29,7 @@ def layer_parts(model: Model, index: int, shard: Shard) -> Iterator[Part]:
 
 def first_parts(model: Model, shard: Shard) -> Iterator[Part]:
     """Embedding, learned positions and vision tower: what the first stage has."""
-    build = _Builder(model, -1)
+    build = Builder(model, -1)
     yield build.plain("embedding", padded_vocab(model.vocab) // shard.attention * model.hidden)
     if model.learned_positions:
         yield build.plain("embedding", model.learned_positions * model.hidden)
@@ -75,7 +41,7 @@ def first_parts(model: Model, shard: Shard) -> Iterator[Part]:
 
 def last_parts(model: Model, shard: Shard, tied_here: bool) -> Iterator[Part]:
     """Output head (none where it is the embedding of the same rank) and last norm."""
-    build = _Builder(model, -1)
+    build = Builder(model, -1)
     if not tied_here:
         yield build.plain("head", padded_vocab(model.vocab) // shard.attention * model.hidden)
     if model.head_bias:
@@ -83,36 +49,7 @@ def last_parts(model: Model, shard: Shard, tied_here: bool) -> Iterator[Part]:
     yield build.plain("norms", model.hidden * (2 if model.norm_bias else 1))
 
 
-class _Builder:
-    """Makes parts of one layer, quantised where the scheme says so."""
-
-    def __init__(self, model: Model, index: int) -> None:
-        self.model, self.prefix = model, f"model.layers.{index}"
-        self.end = index in (0, len(model.layers) - 1)
-
-    def plain(self, kind: str, params: int, item: int | None = None) -> Part:
-        size = item or self.model.itemsize
-        return Part(
-            kind, {2: "16 bit", 4: "fp32"}.get(size, f"{size * 8} bit"), params * size, params
-        )
-
-    def linear(
-        self, kind: str, module: str, names: str, rows: int, columns: int, count: int = 1
-    ) -> Part:
-        """A matrix of ``rows`` outputs; ``count`` of them lie in one tensor (experts)."""
-        quant, params = self.model.quant, rows * columns * count
-        names_full = [f"{self.prefix}.{module}.{name}" for name in names.split()]
-        plain = quant.plain or (quant.experts_only and kind != "experts")
-        if plain:
-            return self.plain(kind, params)
-        if quant.keeps(names_full) or (quant.keep_ends and self.end):
-            if quant.keep_bits == 16:
-                return self.plain(kind, params)
-            return Part(kind, f"int{quant.keep_bits}", params * quant.keep_bits // 8, params)
-        return Part(kind, quant.name, count * quant.nbytes(rows, columns), params)
-
-
-def _attention(build: _Builder, at: Attention, hidden: int, shard: Shard) -> Iterator[Part]:
+def _attention(build: Builder, at: Attention, hidden: int, shard: Shard) -> Iterator[Part]:
     tp = shard.attention
     queries = at.heads // tp * at.head_dim * (2 if at.gated else 1)
     keys = max(1, at.kv_heads // tp) * at.head_dim
@@ -133,7 +70,7 @@ def _attention(build: _Builder, at: Attention, hidden: int, shard: Shard) -> Ite
 
 
 def _latent(
-    build: _Builder, at: Attention, la: Latent, model: Model, shard: Shard
+    build: Builder, at: Attention, la: Latent, model: Model, shard: Shard
 ) -> Iterator[Part]:
     tp, hidden = shard.attention, model.hidden
     heads = at.heads // tp
@@ -171,7 +108,7 @@ def _latent(
         yield Part("latent copies", "16 bit", size * la.value * 2, 0)
 
 
-def _state(build: _Builder, st: State, hidden: int, shard: Shard) -> Iterator[Part]:
+def _state(build: Builder, st: State, hidden: int, shard: Shard) -> Iterator[Part]:
     tp = shard.attention
     keys, values = st.key_heads * st.key_dim // tp, st.value_heads * st.value_dim // tp
     rows = 2 * keys + 2 * values
@@ -183,7 +120,7 @@ def _state(build: _Builder, st: State, hidden: int, shard: Shard) -> Iterator[Pa
 
 
 def _dense(
-    build: _Builder, kind: str, module: str, ffn: int, model: Model, tp: int
+    build: Builder, kind: str, module: str, ffn: int, model: Model, tp: int
 ) -> Iterator[Part]:
     if not ffn:
         return
@@ -195,7 +132,7 @@ def _dense(
         yield build.plain(kind, up * share + model.hidden)
 
 
-def _experts(build: _Builder, moe: Moe, model: Model, shard: Shard) -> Iterator[Part]:
+def _experts(build: Builder, moe: Moe, model: Model, shard: Shard) -> Iterator[Part]:
     hidden, pad = model.hidden, model.quant.pad
     count = math.ceil(moe.experts / shard.ep)
     ffn = moe.ffn if shard.ep > 1 else moe.ffn // shard.tp

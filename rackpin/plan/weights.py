@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from rackpin.plan.data import MIB
 from rackpin.plan.model import Model
-from rackpin.plan.tensors import Part, Shard, first_parts, last_parts, layer_parts
+from rackpin.plan.parts import Part, Shard
+from rackpin.plan.tensors import first_parts, last_parts, layer_parts
 
 
 @dataclass(frozen=True)

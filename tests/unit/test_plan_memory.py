@@ -14,9 +14,9 @@ from rackpin.plan.data import GIB, MIB
 from rackpin.plan.errors import PlanError
 from rackpin.plan.families import read_model
 from rackpin.plan.memory import Memory
+from rackpin.plan.parts import Shard
 from rackpin.plan.quant import named
 from rackpin.plan.split import Split
-from rackpin.plan.tensors import Shard
 from rackpin.plan.version import vllm_generation
 from rackpin.plan.weights import allocated, stage_layers, stages
 from tests.unit.plan_samples import deepseek, gemma3_4b, judged, llama, llama_70b, moe
