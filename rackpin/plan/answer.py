@@ -8,6 +8,7 @@ from rackpin.plan.choose import Judged
 from rackpin.plan.data import table
 from rackpin.plan.figures import figures
 from rackpin.plan.groups import node_topology
+from rackpin.plan.knobs import knobs
 from rackpin.plan.rules import Refusal
 from rackpin.plan.split import Start
 from rackpin.plan.tensors import params
@@ -16,8 +17,13 @@ from rackpin.plan.words import alternative, reasons
 MOST_ALTERNATIVES = 12
 
 
-def answer(start: Start, chosen: Judged, others: list[Judged]) -> dict[str, Any]:
-    """Everything of a plan, JSON-ready. Sizes in GiB, per GPU; tokens and requests per replica."""
+def answer(
+    start: Start, chosen: Judged, others: list[Judged], asked: bool = False
+) -> dict[str, Any]:
+    """Everything of a plan, JSON-ready. Sizes in GiB, per GPU; tokens and requests per replica.
+
+    asked: the split was given, not chosen.
+    """
     split, held = chosen.split, chosen.memory
     return {
         "ok": chosen.starts,
@@ -29,7 +35,8 @@ def answer(start: Start, chosen: Judged, others: list[Judged]) -> dict[str, Any]
         "dp": split.dp,
         "gpus": split.gpus(start.engine),
         **figures(start, chosen),
-        "reasons": reasons(start, chosen, others),
+        "reasons": reasons(start, chosen, others, asked),
+        "knobs": knobs(start, chosen),
         "alternatives": [
             {**_short(one), "why_not": alternative(start, chosen, one)}
             for one in _worth_showing(others)
@@ -40,6 +47,7 @@ def answer(start: Start, chosen: Judged, others: list[Judged]) -> dict[str, Any]
                 "members": [list(members) for members in group.members],
                 "link": group.link.label if group.link else None,
                 "link_class": group.link.id if group.link else None,
+                "link_gbps": group.link.gbps if group.link else None,
             }
             for group in chosen.groups
         ],
@@ -57,7 +65,9 @@ def answer(start: Start, chosen: Judged, others: list[Judged]) -> dict[str, Any]
         },
         "model": _model(start),
         "card": {"name": start.gpu.id, "total_gib": start.gpu.total_gib},
-        "assumptions": _assumptions(start, held.batch.notes if held else ()),
+        "assumptions": _assumptions(
+            start, held.batch.notes if held and start.engine == "vllm" else ()
+        ),
     }
 
 

@@ -11,7 +11,7 @@ from rackpin.plan.data import table
 from rackpin.plan.errors import PlanError
 from rackpin.plan.model import Layer, Model
 from rackpin.plan.quant import Quant, from_config, named
-from rackpin.plan.rope import rope_bytes
+from rackpin.plan.rope import longest, rope_bytes
 from rackpin.plan.shapes import attention_of, ffn_of, flag, full_attention_of, moe_of, state_of
 from rackpin.plan.vision import vision_config, vision_params
 
@@ -41,6 +41,9 @@ def read_model(file: str, config: dict[str, Any], quant: str | None = None) -> M
     state = state_of(keys) if listed and "state" in listed else None
     if state is not None:
         notes.append("layers with a fixed state: their weights and state are estimated")
+    for key in table("families")["not_modelled"]:
+        if keys.raw(key):
+            notes.append(f"{key} is not modelled: the KV cache and weights are rough")
     wide = full_attention_of(keys, attention)
     rows = tuple(
         Layer(
@@ -68,7 +71,7 @@ def read_model(file: str, config: dict[str, Any], quant: str | None = None) -> M
         ffn=ffn,
         vocab=keys.need("vocab_size"),
         tied=keys.flag("tie_word_embeddings", family["tied"]),
-        max_len=max_len,
+        max_len=longest(keys, max_len, kind),
         bits=bits,
         quant=scheme,
         gated=family["gated"],

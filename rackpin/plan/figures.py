@@ -38,7 +38,8 @@ def figures(start: Start, chosen: Judged) -> dict[str, Any]:
     rank, first = held.limiting, held.ranks[0]
     return {
         "weights_gib_per_gpu": round(first.weights, 4),
-        "activation_gib": round(first.activation, 3),
+        # SGLang takes activations from outside its fraction: how much isn't known
+        "activation_gib": None if start.engine == "sglang" else round(first.activation, 3),
         "non_torch_gib": round(first.non_torch, 3),
         "graphs_gib": round(rank.graphs, 2),
         "kv_bytes_per_token_per_gpu": _whole(max(one.kv_bytes for one in held.ranks)),
@@ -48,8 +49,8 @@ def figures(start: Start, chosen: Judged) -> dict[str, Any]:
         "headroom_gib": round(held.left - rank.activation, 2),
         "gpu_memory_utilization": start.util,
         "max_model_len": start.max_len,
-        "max_num_seqs": held.batch.seqs,
-        "max_num_batched_tokens": held.batch.tokens,
+        "max_num_seqs": held.batch.seqs if start.engine == "vllm" else start.seqs,
+        "max_num_batched_tokens": held.batch.tokens if start.engine == "vllm" else start.tokens,
         "memory": memory_table(start, chosen),
         "stages": [
             {
@@ -80,40 +81,21 @@ def memory_table(start: Start, chosen: Judged) -> list[dict[str, Any]]:
         }
         for part in sorted(rank.stage.rows, key=lambda part: -part.nbytes)
     ]
-    rows += [
-        {"part": "activations", "stored": "", "gib": round(rank.activation, 3), "in_budget": True},
-        {
-            "part": "NCCL and CUDA context",
-            "stored": "",
-            "gib": round(rank.non_torch, 3),
-            "in_budget": start.engine == "vllm",
-        },
-    ]
+    vllm = start.engine == "vllm"
+    if vllm:
+        rows.append(_row("activations", rank.activation))
+    rows.append(_row("NCCL and CUDA context", rank.non_torch, vllm))
     if rank.graphs_before:
-        rows.append(
-            {
-                "part": "CUDA graphs, estimate taken off first",
-                "stored": "",
-                "gib": round(rank.graphs_before, 3),
-                "in_budget": True,
-            }
-        )
-    rows += [
-        {
-            "part": "KV cache",
-            "stored": f"{size:g} B an element",
-            "gib": round(rank.kv, 3),
-            "in_budget": True,
-        },
-        {"part": "CUDA graphs", "stored": "", "gib": round(rank.graphs, 2), "in_budget": False},
-        {
-            "part": "headroom after graphs",
-            "stored": "",
-            "gib": round(held.left - rank.activation, 2),
-            "in_budget": False,
-        },
-    ]
-    return rows
+        rows.append(_row("CUDA graphs, estimate taken off first", rank.graphs_before))
+    rows.append({**_row("KV cache", rank.kv), "stored": f"{size:g} B an element"})
+    rows.append(_row("CUDA graphs", rank.graphs, False))
+    rest = "headroom after graphs" if vllm else "left for activations"
+    rows.append(_row(rest, held.left - rank.activation, False))
+    return sorted(rows, key=lambda row: not row["in_budget"])
+
+
+def _row(part: str, gib: float, in_budget: bool = True) -> dict[str, Any]:
+    return {"part": part, "stored": "", "gib": round(gib, 3), "in_budget": in_budget}
 
 
 def _whole(number: float) -> float:

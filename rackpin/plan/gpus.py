@@ -9,6 +9,7 @@ from rackpin.plan.data import table
 from rackpin.plan.errors import PlanError
 
 _NOISE = re.compile(r"nvidia|geforce|tesla|quadro|®|\(r\)|[\s_\-]+", re.IGNORECASE)
+_CLASS = re.compile(r"\b(\d{1,4}) ?GB class", re.IGNORECASE)
 _COUNT = re.compile(r"^\d+\s*[x×*]\s*", re.IGNORECASE)
 
 
@@ -36,7 +37,7 @@ def find_gpu(name: str | None, total_gib: float | None = None) -> Gpu:
     """
     if total_gib is not None and not 0 < total_gib < 100_000:
         raise PlanError(f"--total-gib {total_gib:g}: give the memory of one card in GiB, above 0")
-    found = _known(name) if name else None
+    found = (_known(name) or _sized(name)) if name else None
     if found is None:
         if total_gib is not None:
             what = f"card {name!r} is not in the table" if name else "no --gpu was given"
@@ -48,6 +49,16 @@ def find_gpu(name: str | None, total_gib: float | None = None) -> Gpu:
             f"{said}: name one of {known}, or give its memory as torch reports it with --total-gib"
         )
     return found if total_gib is None else replace(found, total_gib=total_gib)
+
+
+def _sized(name: str) -> Gpu | None:
+    """A card called by its size only: ``48 GB class``."""
+    size = _CLASS.search(name)
+    if size is None:
+        return None
+    usable = float(size[1]) * float(table("gpus")["usable"])
+    note = f"{name!r} names no card: {usable:.1f} GiB taken, nothing but the size counts"
+    return Gpu(name, usable, 0.0, 0.0, False, note)
 
 
 def _known(name: str) -> Gpu | None:

@@ -21,6 +21,9 @@ def kinds(keys: Keys, count: int) -> list[str] | None:
                     f"{keys.label(name)} has {len(listed)} entries for {count} layers: correct it"
                 )
             return [_kind(entry) for entry in listed]
+    period, offset = keys.raw("attn_layer_period"), keys.raw("attn_layer_offset")
+    if isinstance(period, int) and isinstance(offset, int) and period > 1:
+        return ["full" if i % period == offset else "state" for i in range(count)]
     interval = keys.raw("full_attention_interval")
     if isinstance(interval, int) and interval > 1:
         return ["full" if (i + 1) % interval == 0 else "state" for i in range(count)]

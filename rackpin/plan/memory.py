@@ -64,7 +64,8 @@ def memory(start: Start, split: Split) -> Memory:
     # context-parallel ranks hold a share of each block, so a pool of blocks holds more tokens
     concurrency = blocks / needs if needs and blocks > 0 else 0.0
     tokens = _tokens(start, made, blocks, concurrency)
-    left = start.gpu.total_gib * (1 - start.util) + limiting.activation - limiting.graphs
+    used = limiting.weights + limiting.non_torch + limiting.kv + limiting.graphs
+    left = start.gpu.total_gib - used
     found = _refused(start, split, batch, limiting, blocks, needs, left, tokens)
     return Memory(
         ranks,
@@ -101,6 +102,9 @@ def _rank(
             generation, model, batch, split.tp, split.ep, first, last
         )
         held = overheads.non_torch_gib(generation, start.gpu, split.tp, split.pp)
+        if generation.row["held"] is None and start.free_gib is not None:
+            # this version counts other processes' memory as its own
+            held += max(0.0, start.gpu.total_gib - start.free_gib - held)
         before = overheads.graphs_before_gib(generation, model, len(stage.layers))
         room = start.util * start.gpu.total_gib - weights - activation - held - before
     # a stage has its share of every group's slots
@@ -140,8 +144,9 @@ def _refused(
     found = []
     gpu, model = start.gpu, start.model
     if start.engine == "vllm":
-        free = start.free_gib
-        if free is None:
+        looks = start.generation.row["held"] is not None
+        free = start.free_gib if looks else None
+        if free is None and looks:
             held = overheads.held_gib(start.generation, gpu, split.tp, split.pp)
             free = None if held is None else gpu.total_gib - held
         if free is not None and start.util * gpu.total_gib > free:

@@ -36,4 +36,5 @@ def plan_start(start: Start, wanted: Wanted) -> Plan:
         others = [one for one in ranked(start, Wanted()) if one.split != split]
     else:
         chosen, *others = ranked(start, wanted)
-    return Plan(start, chosen, others, answer(start, chosen, others))
+    asked = bool(wanted.tp and wanted.pp)
+    return Plan(start, chosen, others, answer(start, chosen, others, asked))

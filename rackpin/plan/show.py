@@ -31,6 +31,7 @@ def show(found: Plan, console: Console | None = None) -> None:
         )
     )
     _list(out, "Reasons", data["reasons"])
+    _list(out, "Options that hold more", [_knob(one) for one in data["knobs"]])
     _list(out, "Assumed", [f"constants: {data['constants']['label']}", *data["assumptions"]])
     if data["alternatives"]:
         out.print(_alternatives(data))
@@ -83,6 +84,13 @@ def _groups(data: dict[str, Any]) -> Table:
         more = f" … {len(group['members'])} groups" if len(group["members"]) > 8 else ""
         table.add_row(group["kind"], Text(" ".join(shown) + more), group["link"] or "")
     return table
+
+
+def _knob(one: dict[str, Any]) -> str:
+    return (
+        f"{one['option']} {one['value']}: {one['kv_cache_tokens']:,} tokens, "
+        f"{one['max_concurrency_at_max_len']:.2f} requests"
+    )
 
 
 def _list(out: Console, title: str, lines: list[str]) -> None:

@@ -64,7 +64,7 @@ def _stage(model: Model, shard: Shard, layers: range, first: bool, last: bool) -
     if last:
         parts += last_parts(model, shard, model.tied and first)
     if model.rope_tables:
-        parts.append(Part("rope tables", "16 bit", model.rope_tables, 0))
+        parts.append(Part("rope tables", "cos/sin", model.rope_tables, 0))
     totals: dict[tuple[str, str], list[int]] = {}
     for part in parts:
         row = totals.setdefault((part.kind, part.stored), [0, 0])

@@ -7,10 +7,10 @@ from rackpin.plan.data import table
 from rackpin.plan.split import Start
 
 
-def reasons(start: Start, chosen: Judged, others: list[Judged]) -> list[str]:
+def reasons(start: Start, chosen: Judged, others: list[Judged], asked: bool) -> list[str]:
     """Why this split, what bounds it, and what to know of it."""
     split, held = chosen.split, chosen.memory
-    said = [f"{split}: {_why(start, chosen, others)}"]
+    said = [f"{split}: {_why(start, chosen, others, asked)}"]
     for group in chosen.groups:
         if group.link is not None and group.name in ("TP", "PP", "EP"):
             said.append(f"{group.name} groups lie on {group.link.label}")
@@ -29,13 +29,13 @@ def reasons(start: Start, chosen: Judged, others: list[Judged]) -> list[str]:
     return said
 
 
-def _why(start: Start, chosen: Judged, others: list[Judged]) -> str:
+def _why(start: Start, chosen: Judged, others: list[Judged], asked: bool) -> str:
     if not chosen.starts:
         return "does not start: " + "; ".join(one.why for one in chosen.refusals)
     held = chosen.memory
     assert held is not None
     hold = f"holds {chosen.capacity():.1f} requests of {start.max_len} tokens"
-    if not others:
+    if asked or not others:
         return f"as asked; {hold}"
     if start.concurrency and chosen.capacity() < start.concurrency:
         return f"{hold}, fewer than the {start.concurrency} wished; no split tried holds more"

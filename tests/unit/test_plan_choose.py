@@ -237,3 +237,14 @@ def test_words_on_boxes_have_contrast() -> None:
 def test_a_fleet_too_large_to_draw_is_refused() -> None:
     with pytest.raises(PlanError, match="--svg"):
         drawing(plan_start(start(llama(), gpus=512), Wanted(tp=8, pp=1)))
+
+
+def test_options_that_hold_more_are_named_with_what_they_give() -> None:
+    found = plan_start(start(llama_70b(), gpus=4, gpu="H100-80GB", max_len=200_000,
+                             util=0.6), Wanted(tp=4, pp=1)).data  # fmt: skip
+    assert not found["ok"]
+    knobs = {one["option"]: one for one in found["knobs"]}
+    assert knobs["--kv-cache-dtype"]["kv_cache_tokens"] >= 2 * found["kv_cache_tokens"]
+    assert knobs["--gpu-memory-utilization"]["ok"]
+    assert knobs["--max-model-len"]["ok"]
+    assert knobs["--max-model-len"]["value"] == found["kv_cache_tokens"]
