@@ -73,32 +73,43 @@ def uniform(gpus: int, link: str) -> Topology:
 
 
 def topology_from_text(text: str) -> Topology:
-    """The topology in the text of ``nvidia-smi topo -m``. Raises PlanError saying what is wrong."""
+    """The topology in the text of ``nvidia-smi topo -m``.
+
+    Raises PlanError saying what is wrong: no table, a failure of the tool, a table that is cut, or
+    one that hides NVLink (``topo -mp``).
+    """
     try:
         from rackpin.parse.topo import read  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         raise PlanError("--topology: this build has no reader of nvidia-smi topo -m") from None
     try:
-        seen = read(text)
+        seen: Any = read(text)
     except ValueError as error:
         raise PlanError(f"--topology: {error}; give the text of nvidia-smi topo -m") from None
-    return topology_of(seen.gpus, seen.links)
+    if not seen.gpus:
+        why = "; ".join(getattr(seen, "errors", ())) or "no GPU is in it"
+        raise PlanError(f"--topology: {why}; give the text of nvidia-smi topo -m")
+    if getattr(seen, "nvlink_shown", None) is False:
+        raise PlanError("--topology: topo -mp hides NVLink; give the text of nvidia-smi topo -m")
+    return topology_of(seen.gpus, getattr(seen, "links", None))
 
 
 def topology_of(gpus: int, links: Any) -> Topology:
-    """A topology of rows or a mapping of rows of paths, ``links[i][j]``."""
+    """A topology of rows or a mapping of rows of paths, ``links[i][j]``, by place in the table."""
+    if gpus < 1:
+        raise PlanError("--topology: no GPU is in it; give the text of nvidia-smi topo -m")
     try:
         rows = tuple(
-            tuple("X" if i == j else str(links[i][j]).strip() for j in range(gpus))
-            for i in range(gpus)
+            tuple("X" if i == j else links[i][j] for j in range(gpus)) for i in range(gpus)
         )
     except (IndexError, KeyError, TypeError):
         raise PlanError("--topology: the matrix of GPUs is cut; give the whole text") from None
-    if gpus < 1:
-        raise PlanError("--topology: no GPU is in it; give the text of nvidia-smi topo -m")
+    whole = tuple(tuple((cell or "").strip() for cell in row) for row in rows)
     for i, j in combinations(range(gpus), 2):
-        class_of(rows[i][j])
-    return Topology(gpus, rows)
+        if not whole[i][j]:
+            raise PlanError(f"--topology: no path from GPU {i} to {j}; give the whole text")
+        class_of(whole[i][j])
+    return Topology(gpus, whole)
 
 
 def worst(topology: Topology, members: Sequence[int], per_node: int) -> LinkClass | None:

@@ -173,20 +173,47 @@ def test_the_worst_path_of_a_group() -> None:
     assert worst(pairs(), (0,), 4) is None
 
 
-def test_the_reader_of_topo_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adapter takes rows or mappings, and says what a reader says of a text it can't read."""
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the reader of topo: what it sees hangs on the text alone."""
+    links = {0: {1: "NV12"}, 1: {0: "NV12"}}
+    seen = {
+        "whole": {"gpus": 2, "links": links},
+        "rows": {"gpus": 2, "links": [["X", "SOC"], ["SOC", "X"]]},
+        "hidden": {"gpus": 2, "links": links, "nvlink_shown": False},
+        "failed": {"gpus": None, "links": None, "errors": ("No devices were found",)},
+        "cut": {"gpus": 3, "links": links},
+        "holes": {"gpus": 2, "links": [["X", None], [None, "X"]]},
+    }
 
     def read(text: str) -> Any:
-        if not text:
+        if text not in seen:
             raise ValueError("no matrix in it")
-        return types.SimpleNamespace(gpus=2, links={0: {1: "NV12"}, 1: {0: "NV12"}})
+        return types.SimpleNamespace(**seen[text])
 
     module = types.ModuleType("rackpin.parse.topo")
     monkeypatch.setattr(module, "read", read, raising=False)
     monkeypatch.setitem(sys.modules, "rackpin.parse.topo", module)
-    assert topology_from_text("GPU0 GPU1").link(0, 1) == "NV12"
-    with pytest.raises(PlanError, match="no matrix in it"):
-        topology_from_text("")
+
+
+def test_the_reader_of_topo_may_give_rows_or_mappings(reader: None) -> None:
+    assert topology_from_text("whole").link(0, 1) == "NV12"
+    assert class_of(topology_from_text("rows").link(0, 1)).id == "socket"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no matrix in it"),
+        ("hidden", "hides NVLink"),
+        ("failed", "No devices were found"),
+        ("cut", "cut"),
+        ("holes", "no path from GPU 0 to 1"),
+    ],
+)
+def test_a_topology_that_doesn_t_tell_is_refused(reader: None, text: str, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        topology_from_text(text)
 
 
 def drawn(found: Plan) -> ElementTree.Element:
