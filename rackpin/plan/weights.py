@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rackpin.plan.data import MIB
-from rackpin.plan.model import Model
+from rackpin.plan.model import Layer, Model
 from rackpin.plan.parts import Part, Shard
 from rackpin.plan.tensors import first_parts, last_parts, layer_parts
 
@@ -59,8 +59,14 @@ def _stage(model: Model, shard: Shard, layers: range, first: bool, last: bool) -
     parts: list[Part] = []
     if first:
         parts += first_parts(model, shard)
+    # layers of one shape are alike unless the scheme names single ones
+    alike = not model.quant.keep and not model.quant.keep_ends
+    made: dict[Layer, list[Part]] = {}
     for index in layers:
-        parts += layer_parts(model, index, shard)
+        layer = model.layers[index]
+        if not alike or layer not in made:
+            made[layer] = list(layer_parts(model, index, shard))
+        parts += made[layer]
     if last:
         parts += last_parts(model, shard, model.tied and first)
     if model.rope_tables:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rackpin.plan.choose import Wanted
 from rackpin.plan.errors import PlanError
 from rackpin.plan.families import read_model
+from rackpin.plan.plan import plan_start
 from rackpin.plan.tensors import params
-from tests.unit.plan_samples import deepseek, gemma3_4b, llama, llama_70b, moe
+from tests.unit.plan_samples import deepseek, gemma3_4b, llama, llama_70b, moe, start
 
 # name, elements of the published checkpoint, config
 PUBLISHED: list[tuple[str, int, dict[str, Any]]] = [
@@ -338,3 +341,39 @@ def test_odd_configs_give_a_model_or_a_plan_error(
         assert "config.json" in str(error) or "--quant" in str(error)
     else:
         assert params(model) > 0
+
+
+SMALL = st.integers(1, 300) | st.sampled_from([512, 1024, 4096, 2**20])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from([llama(), deepseek(), moe(), gemma3_4b()["text_config"]]),
+    st.dictionaries(
+        st.sampled_from(
+            ["hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+             "head_dim", "vocab_size", "sliding_window", "n_routed_experts", "num_experts",
+             "num_experts_per_tok", "moe_intermediate_size", "kv_lora_rank", "q_lora_rank",
+             "max_position_embeddings", "first_k_dense_replace", "sliding_window_pattern",
+             "full_attention_interval", "index_head_dim"]
+        ),
+        SMALL,
+        max_size=6,
+    ),
+    st.integers(1, 30),
+    st.integers(1, 20),
+    st.sampled_from(["vllm", "sglang"]),
+)  # fmt: skip
+def test_odd_shapes_are_planned_or_refused(
+    config: dict[str, Any], changes: dict[str, int], layers: int, gpus: int, engine: str
+) -> None:
+    odd = config | changes | {"num_hidden_layers": layers}
+    try:
+        asked = start(odd, gpus=gpus, engine=engine, max_len=1000)
+    except PlanError as error:
+        assert "config.json" in str(error)
+        return
+    found = plan_start(asked, Wanted()).data
+    assert json.loads(json.dumps(found, allow_nan=False))["ok"] == found["ok"]
+    assert found["ok"] == (not found["refusals"])
+    assert found["ok"] or found["refusals"][0]["remedy"]
