@@ -23,13 +23,8 @@ def show(found: Plan, console: Console | None = None) -> None:
         out.print(Text(_capacity(data)))
     if data["groups"]:
         out.print(_groups(data))
-    speed = data["speedup"]
-    out.print(
-        Text(
-            f"Expected: one request {speed['one_request']:g} times, all requests "
-            f"{speed['throughput']:g} times the speed of {speed['against']}"
-        )
-    )
+    if data["gpus"] > 1:
+        out.print(_expected(data["speedup"]))
     _list(out, "Reasons", data["reasons"])
     _list(out, "Options that hold more", [_knob(one) for one in data["knobs"]])
     _list(out, "Assumed", [f"constants: {data['constants']['label']}", *data["assumptions"]])
@@ -84,6 +79,13 @@ def _groups(data: dict[str, Any]) -> Table:
         more = f" … {len(group['members'])} groups" if len(group["members"]) > 8 else ""
         table.add_row(group["kind"], Text(" ".join(shown) + more), group["link"] or "")
     return table
+
+
+def _expected(speed: dict[str, Any]) -> Text:
+    return Text(
+        f"Expected: one request {speed['one_request']:g} times, all requests "
+        f"{speed['throughput']:g} times the speed of {speed['against']}"
+    )
 
 
 def _knob(one: dict[str, Any]) -> str:

@@ -89,14 +89,19 @@ def _memory(start: Start, chosen: Judged) -> list[str]:
     kv_cc = table("quant")["kv_cache"]["min_cc"]
     need = next((cc for name, cc in kv_cc.items() if start.kv_dtype.startswith(name)), 0)
     if 0 < start.gpu.cc < need:
-        said.append(f"a KV cache of {start.kv_dtype} needs a newer card than {start.gpu.id}")
+        said.append(f"a KV cache of {start.kv_dtype} is slow or refused on {start.gpu.id}")
     return said
 
 
 def alternative(start: Start, chosen: Judged, one: Judged) -> str:
-    """Why another split was not taken."""
+    """Why another split was not taken; what it gives where the one asked for does not start."""
     if one.refusals:
         return "; ".join(f"{r.why} ({r.remedy})" for r in one.refusals)
+    if not chosen.starts:
+        return (
+            f"starts: holds {one.capacity():.1f} requests of {start.max_len} tokens, expected "
+            f"throughput {one.speed.throughput:g} times one GPU"
+        )
     wish = start.concurrency or int(table("links")["default_concurrency"])
     if chosen.capacity() >= wish > one.capacity():
         return (

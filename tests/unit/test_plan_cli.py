@@ -61,7 +61,8 @@ def test_a_start_that_fails_answers_with_1(tmp_path: Path) -> None:
     )
     assert code == 1
     assert found["kv_cache_tokens"] is None
-    assert any(one["ep"] == 8 and one["ok"] for one in found["alternatives"])
+    spread = next(one for one in found["alternatives"] if one["ep"] == 8 and one["ok"])
+    assert spread["why_not"].startswith("starts: holds")
 
 
 @pytest.mark.parametrize(
