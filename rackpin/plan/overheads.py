@@ -26,14 +26,14 @@ def batch_limits(
     defaults, row = table("vllm")["defaults"], generation.row
     large = defaults["large"]
     is_large = gpu.total_gib >= large["min_gib"] and not gpu.id.startswith(large["not"])
-    chosen = large if is_large and generation.id != "v0" else defaults["small"]
+    chosen = large if is_large and "v0" not in row["activation"] else defaults["small"]
     notes = []
     if seqs is None:
         seqs = int(chosen["max_num_seqs"])
         notes.append(f"max_num_seqs {seqs}: the default of this version on {gpu.id}")
     if tokens is None:
         tokens = int(chosen["max_num_batched_tokens"])
-        if generation.id == "v0":
+        if "v0" in row["activation"]:
             chunked = max_len > row["chunk_above"]
             tokens = int(row["chunk_tokens"]) if chunked else max(max_len, tokens)
         notes.append(f"max_num_batched_tokens {tokens}: the default of this version on {gpu.id}")

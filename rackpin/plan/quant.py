@@ -20,7 +20,8 @@ class Quant:
     bits: of an element; group and group_bytes: scales along the input; channel_bytes: per output
     row; block: side of a scaled square, 0 none; experts_only: nothing else is quantised;
     keep: modules (name, part of a name, ``re:…`` or a glob) at ``keep_bits``; keep_ends: the
-    first and the last layer too; pad: expert ffn is padded to a multiple of it; published: the
+    first and the last layer too; pad and pad_hidden: expert ffn and
+    hidden size are padded to multiples of them; published: the
     checkpoint itself is stored so.
     """
 
@@ -36,6 +37,7 @@ class Quant:
     keep_bits: int = 16
     keep_ends: bool = False
     pad: int = 0
+    pad_hidden: int = 0
     min_cc: float = 0.0
     published: bool = False
 
@@ -94,8 +96,20 @@ def named(name: str, keep: tuple[str, ...] = ()) -> Quant:
         keep_bits=row.get("keep_bits", 16),
         keep_ends=row.get("keep_ends", False) and not keep,
         pad=row.get("pad", 0),
+        pad_hidden=row.get("pad_hidden", 0),
         min_cc=row.get("min_cc", 0.0),
     )
+
+
+def on_card(quant: Quant, cc: float, generation: str) -> Quant:
+    """The layout that a card of compute capability ``cc`` (0 unknown) and a version use."""
+    row = table("quant")["fallback"].get(quant.name)
+    if row is None:
+        return quant
+    old = 0 < cc < row["below_cc"] or cc >= row["from_cc"]
+    if not old and generation not in row["generations"]:
+        return quant
+    return replace(named(row["to"], quant.keep), published=quant.published)
 
 
 def from_config(file: str, config: Any) -> Quant:

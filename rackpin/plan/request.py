@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rackpin.plan import kv
@@ -11,6 +11,7 @@ from rackpin.plan.data import by_ranks, table
 from rackpin.plan.errors import PlanError
 from rackpin.plan.families import read_model
 from rackpin.plan.gpus import find_gpu
+from rackpin.plan.quant import on_card
 from rackpin.plan.split import Start
 from rackpin.plan.topology import topology_from_text
 from rackpin.plan.version import vllm_generation
@@ -54,6 +55,8 @@ def start_of(asked: Request) -> Start:
     model = read_model(asked.model, load(asked.model), asked.quant)
     kv.element_bytes(asked.kv_cache_dtype, model)
     generation = vllm_generation(asked.engine_version)
+    if asked.engine == "vllm":
+        model = replace(model, quant=on_card(model.quant, gpu.cc, generation.id))
     topology = topology_from_text(_text(asked.topology)) if asked.topology else None
     per_node = asked.gpus_per_node or (topology.gpus if topology else 8)
     if topology and topology.gpus != per_node:

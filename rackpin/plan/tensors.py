@@ -133,14 +133,14 @@ def _dense(
 
 
 def _experts(build: Builder, moe: Moe, model: Model, shard: Shard) -> Iterator[Part]:
-    hidden, pad = model.hidden, model.quant.pad
+    hidden, deep = model.hidden, _padded(model.hidden, model.quant.pad_hidden)
     count = math.ceil(moe.experts / shard.ep)
     ffn = moe.ffn if shard.ep > 1 else moe.ffn // shard.tp
-    wide = math.ceil(ffn / pad) * pad if pad else ffn
+    wide = _padded(ffn, model.quant.pad)
     up = build.linear(
-        "experts", "mlp.experts", "gate_proj up_proj gate_up_proj", 2 * wide, hidden, count
+        "experts", "mlp.experts", "gate_proj up_proj gate_up_proj", 2 * wide, deep, count
     )
-    down = build.linear("experts", "mlp.experts", "down_proj", hidden, wide, count)
+    down = build.linear("experts", "mlp.experts", "down_proj", deep, wide, count)
     yield Part(up.kind, up.stored, up.nbytes, 2 * ffn * hidden * count)
     yield Part(down.kind, down.stored, down.nbytes, ffn * hidden * count)
     if moe.bias:
@@ -157,6 +157,10 @@ def _experts(build: Builder, moe: Moe, model: Model, shard: Shard) -> Iterator[P
         )
         if moe.shared_gate:
             yield build.plain("router", hidden)
+
+
+def _padded(size: int, step: int) -> int:
+    return math.ceil(size / step) * step if step else size
 
 
 def params(model: Model) -> int:

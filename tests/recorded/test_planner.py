@@ -32,7 +32,6 @@ UNSEEN = {
 OTHER_WEIGHTS = {
     "o128": "0.7 kept absorbed copies of the latent projections, in a form that isn't known",
     "o130": "the first upload of the 405B FP8 model stored 16 KV heads, its config says 8",
-    "o133": "a fallback kernel of one image pads experts further",
     "o045": "experts padded further at TP 2 than the multiple of 256 says",
     "o112": "redundant experts of the deployment, which the start doesn't name",
     "o113": "redundant experts of the deployment, which the start doesn't name",

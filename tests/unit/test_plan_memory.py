@@ -15,7 +15,7 @@ from rackpin.plan.errors import PlanError
 from rackpin.plan.families import read_model
 from rackpin.plan.memory import Memory
 from rackpin.plan.parts import Shard
-from rackpin.plan.quant import named
+from rackpin.plan.quant import named, on_card
 from rackpin.plan.split import Split
 from rackpin.plan.version import vllm_generation
 from rackpin.plan.weights import allocated, stage_layers, stages
@@ -94,6 +94,16 @@ def test_bytes_of_a_quantised_matrix(name: str, nbytes: float) -> None:
 @pytest.mark.parametrize("name", ["W8A8", "gptq_marlin", "bfloat16", "AWQ", "w4a16", "FP8_BLOCK"])
 def test_other_names_of_a_scheme(name: str) -> None:
     assert named(name).bits in (4, 8, 16)
+
+
+def test_mxfp4_is_laid_out_otherwise_where_its_own_kernels_don_t_run() -> None:
+    own = named("mxfp4")
+    assert on_card(own, 9.0, "v0.18") == own
+    assert on_card(own, 0.0, "v0.18") == own  # a card nobody knows
+    assert on_card(named("fp8"), 8.0, "v0.10") == named("fp8")
+    for cc, generation in ((8.0, "v0.18"), (12.0, "v0.18"), (9.0, "v0.10")):
+        other = on_card(own, cc, generation)
+        assert (other.pad, other.pad_hidden) == (128, 256)
 
 
 def test_an_unknown_scheme_lists_the_known() -> None:
@@ -189,7 +199,8 @@ def test_the_sampler_term_is_not_split_by_tp() -> None:
     [
         ("0.19.0", "v0.18", True),
         ("v0.17.1", "v0.17", True),
-        ("0.6.4 (by log form)", "v0", True),
+        ("0.6.4 (by log form)", "v0.6.4", True),
+        ("0.6.3.post1", "v0", True),
         ("0.8.5.post1", "v0.8", True),
         ("0.10.2", "v0.10", True),
         ("latest image, late 2025 (V1, about 0.11)", "v0.11", True),
