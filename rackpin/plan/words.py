@@ -77,6 +77,8 @@ def _memory(start: Start, chosen: Judged) -> list[str]:
         said.append(
             "SGLang: weights and KV pool share the static fraction, activations come from the rest"
         )
+        if held.concurrency < 1:
+            said.append(f"no request of {start.max_len} tokens fits: SGLang starts but refuses it")
     if model.max_len and start.max_len > model.max_len:
         said.append(
             f"{start.max_len} tokens are more than the model's own {model.max_len}: the "

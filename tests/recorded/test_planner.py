@@ -39,6 +39,7 @@ OTHER_WEIGHTS = {
 # Rows whose constants were set by rows of their own class or by themselves; what is left shows
 # what they are worth on other starts.
 FITTED = ("0.19", "v2runner", "0.10", "0.9")
+FITTED_ROWS = ("o125",)
 TABLED = ("0.19", "0.11")  # these logs state the activation's peak
 
 
@@ -83,9 +84,10 @@ def test_tokens_of_measured_versions() -> None:
 
 def test_tokens_of_starts_that_the_constants_were_not_fitted_on() -> None:
     """The honest line: other versions and cards. One start of which no option tells is left out."""
-    others = [row for row in vllm_rows() if row.seen["cls"] not in FITTED and row.id not in UNSEEN]
+    left_out = {*UNSEEN, *FITTED_ROWS}
+    others = [r for r in vllm_rows() if r.seen["cls"] not in FITTED and r.id not in left_out]
     errors = token_errors(others)
-    assert len(errors) >= 4
+    assert len(errors) >= 3
     print(f"\ntokens, not fitted: {len(errors)} starts, median {quantile(errors, 0.5):.2%}, "
           f"p90 {quantile(errors, 0.9):.2%}, worst {max(errors):.2%}")  # fmt: skip
     assert quantile(errors, 0.5) <= 0.02

@@ -105,6 +105,14 @@ def test_a_request_must_fit() -> None:
     assert rules_broken(llama_70b(), Split(1), gpu="RTX 3090") == ["no-kv-memory"]
 
 
+def test_sglang_starts_where_vllm_refuses_a_request_that_can_t_fit() -> None:
+    asked = {"engine": "sglang", "gpu": "RTX 3090", "max_len": 131072, "gpus": 1}
+    one = judged(llama(), Split(1), **asked)
+    assert one.starts
+    assert one.memory is not None
+    assert 0 < one.memory.concurrency < 1
+
+
 def test_sglang_puts_data_parallel_attention_inside_tp() -> None:
     assert rules_broken(deepseek(), Split(8, dp=8, ep=8), engine="sglang", gpus=8, **H200) == []
     broken = rules_broken(deepseek(), Split(8, dp=3, ep=8), engine="sglang", gpus=8, **H200)
