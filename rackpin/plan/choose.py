@@ -115,8 +115,8 @@ def _key(start: Start, one: Judged, wish: int) -> tuple[float, ...]:
     odd = _stages_on_fast_links(one)
     idle = share > known["idle_share"]
     if not enough:
-        # capacities within a third of each other are no reason to prefer one
-        held = math.floor(math.log(max(min(one.capacity(), wish), 1e-3), 4 / 3))
+        # capacities in one step of this size are no reason to prefer one
+        held = math.floor(math.log(max(min(one.capacity(), wish), 1e-3), known["alike"]))
         return (0, 1, odd, -held, idle, -round(worth, 2), plain, split.pp)
     return (0, 0, idle, odd, size, -round(worth, 2), plain, split.pp)
 

@@ -97,7 +97,8 @@ def _rank(
         held = by_ranks(table("sglang")["held" if switched else "plain_held"], split.tp)
         room = start.util * (start.gpu.total_gib - held) - weights
     else:
-        weights += min(generation.row.get("extra_weights", 0.0), weights * 0.01)
+        extra = generation.row.get("extra_weights", {"gib": 0.0, "share": 0.0})
+        weights += min(extra["gib"], weights * extra["share"])
         activation = overheads.activation_gib(
             generation, model, batch, split.tp, split.ep, first, last
         )

@@ -28,7 +28,9 @@ def speed(split: Split, groups: list[Groups], engine: str) -> Speed:
     stages = split.pp * float(table("links")["pipeline_efficiency"]) if split.pp > 1 else 1.0
     chain = next((g.link for g in groups if g.name == "PP"), None)
     if chain is not None and chain.id == "network":
-        stages *= 0.97  # one hop of activations a token and stage, hidden by other requests
+        stages *= float(
+            table("links")["network_hop"]
+        )  # one hop of activations a token and stage, hidden by other requests
     replicas = split.dp if engine != "sglang" else 1
     if split.ep > 1:
         stages *= float(table("links")["expert_efficiency"])

@@ -346,7 +346,7 @@ def test_odd_configs_give_a_model_or_a_plan_error(
 SMALL = st.integers(1, 300) | st.sampled_from([512, 1024, 4096, 2**20])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from([llama(), deepseek(), moe(), gemma3_4b()["text_config"]]),
     st.dictionaries(
