@@ -53,7 +53,7 @@ def memory(start: Start, split: Split) -> Memory:
     model, generation = start.model, start.generation
     batch = overheads.batch_limits(generation, start.gpu, start.max_len, start.seqs, start.tokens)
     made, size = kv.groups(
-        model, generation.since("hybrid_since"), generation.since("group_slack_since")
+        model, generation.row["window"] != "uniform", generation.since("group_slack_since")
     )
     rest_last = bool(generation.row.get("last_stage_takes_rest")) and start.engine == "vllm"
     cut = stages(model, split.shard(start.engine), split.pp, rest_last)

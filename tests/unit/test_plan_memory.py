@@ -174,6 +174,13 @@ def test_from_0_21_tokens_follow_the_length_of_requests() -> None:
     assert shown["0.21.0", 65536] > 2 * shown["0.21.0", 8192]
 
 
+@pytest.mark.parametrize("version", ["0.6.3", "0.9.2", "main Dec 2023"])
+def test_old_versions_take_window_layers_as_full_ones(version: str) -> None:
+    memory = held(judged(gemma3_4b(), Split(1), version=version))
+    assert [group.window for group in memory.groups] == [None]
+    assert memory.needs == 8192 // 16
+
+
 def test_the_smallest_pool_of_all_stages_counts() -> None:
     memory = held(judged(llama(), Split(1, pp=4)))
     assert memory.limiting is memory.ranks[3]  # the sampler is on the last stage
