@@ -25,6 +25,7 @@ COMMANDS = {
     "lock": "rackpin.stack.lock_cli:lock_command",
     "model": "rackpin.stack.lock_cli:model_command",
     "parse": "rackpin.parse.cli:parse_command",
+    "plan": "rackpin.plan.cli:plan_command",
     "report": "rackpin.report.cli:report",
     "sbom": "rackpin.sbom_cli:sbom_command",
     "wheelhouse": "rackpin.stack.cli:wheelhouse_command",
