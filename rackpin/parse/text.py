@@ -1,0 +1,96 @@
+"""What happens to a tool's output on its way here: colours, CRLF, launchers' and loggers' prefixes.
+
+All functions are linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\^_=>]")
+_STAMP = r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
+# What is put before every line, by whom. Each takes one blank after it at most: columns count.
+_PREFIXES = (
+    re.compile(r"\[[^\]\s]{1,200}\]<std(?:out|err|diag)>: ?"),  # mpirun --tag-output
+    re.compile(_STAMP + r"(?: std(?:out|err) [FP])?(?: |$)"),  # container logs, ts, --timestamps
+    re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [^\s:]+: ?"),  # syslog, journalctl
+    re.compile(r" *\d+: "),  # srun --label
+    re.compile(r"\[\d+(?:,\d+)?\](?: |$)"),  # torchrun and the like: [rank]
+)
+_LABEL = re.compile(r"[\w.-]+: ?")  # pdsh, clush: the host
+_COMMENT = re.compile(r"[ \t]*(?:#|>|//|\+|\|)(?: |$)?")
+MISSING = re.compile(
+    r"(?:^|[\s:'\"`])(?P<tool>[\w./+-]+)['\"`]?: (?:command )?not found\b"
+    r"|(?P<other>[\w./+-]+): No such file or directory\s*$"
+    r"|'(?P<windows>[\w./+-]+)' is not recognized"
+)
+
+
+def clean(text: str) -> str:
+    """The text without colours, NULs and a byte-order mark; every line ends with ``\\n`` alone."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    for odd, plain in (("\ufeff", ""), ("\x00", ""), ("\xa0", " "), ("\x0b", " "), ("\x0c", "\n")):
+        if odd in text:
+            text = text.replace(odd, plain)
+    return text
+
+
+def lines(text: str) -> list[str]:
+    """The lines of :func:`clean`, without prefixes that stand before nearly all of them."""
+    found = clean(text).split("\n")
+    for _ in range(3):  # a logger's stamp before a launcher's tag before a label
+        if not (fewer := _without_prefix(found)):
+            break
+        found = fewer
+    return found
+
+
+def uncommented(found: Sequence[str]) -> list[str]:
+    """The lines without a ``#``, ``>`` or ``|`` that stands before every one of them."""
+    full = [line for line in found if line.strip()]
+    if len(full) > 1 and all(_COMMENT.match(line) for line in full):
+        return [_COMMENT.sub("", line, count=1) for line in found]
+    return list(found)
+
+
+def ends_whole(text: str) -> bool:
+    """Whether the last line has its end; without it that line may be cut."""
+    return not text or text[-1] in "\r\n"
+
+
+def number(text: str) -> int | float | None:
+    """``25`` or ``26.562``; None for what is no plain decimal number."""
+    if re.fullmatch(r"[+-]?\d{1,18}", text):
+        return int(text)
+    if re.fullmatch(r"[+-]?(?:\d+\.\d*|\.?\d+)(?:[eE][+-]?\d{1,3})?", text):
+        value = float(text)
+        return value if value - value == 0 else None  # 1e999 is infinite
+    return None
+
+
+def missing_tool(found: Sequence[str], *tools: str) -> str | None:
+    """A shell's line that says that one of these tools isn't there."""
+    for line in found[:200]:
+        if len(line) < 400 and (match := MISSING.search(line)):
+            name = match["tool"] or match["other"] or match["windows"]
+            if name.rsplit("/", 1)[-1] in tools:
+                return line.strip()
+    return None
+
+
+def _without_prefix(found: Sequence[str]) -> list[str] | None:
+    full = [line for line in found if line.strip()]
+    for prefix in _PREFIXES:
+        if sum(bool(prefix.match(line)) for line in full) * 5 > len(full) * 3 and (
+            len(full) > 1 or "std" in prefix.pattern
+        ):
+            return [prefix.sub("", line, count=1) if prefix.match(line) else line for line in found]
+    first = _LABEL.match(full[0]) if len(full) > 2 else None
+    label = first[0].rstrip() if first else ""
+    if label and all(line.startswith(label) for line in full):
+        return [line.removeprefix(label).removeprefix(" ") for line in found]
+    return None
