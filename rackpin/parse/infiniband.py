@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rackpin.parse import infiniband_ports as blocks
 from rackpin.parse import infiniband_tables as tables
+from rackpin.parse.infiniband_mlxlink import mlxlink
 from rackpin.parse.infiniband_model import LAYERS, Infiniband
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.text import clean, ends_whole, lines, missing_tool
@@ -67,7 +68,7 @@ def read(text: str) -> Infiniband:
         lambda: tables.rdma(found, whole_end),
         lambda: tables.sysfs(kept),
         lambda: tables.ibv_devices(kept),
-        lambda: blocks.mlxlink(kept),
+        lambda: mlxlink(kept),
     )
     for reader in readers:
         if answer := reader():

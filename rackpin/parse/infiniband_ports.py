@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rackpin.parse.infiniband_gids import HCA, HCA_PORT, gids
 from rackpin.parse.infiniband_model import (
-    LANE_GBPS,
     LAYERS,
     Device,
-    Gid,
     Infiniband,
     Port,
     first_word,
@@ -19,16 +18,11 @@ from rackpin.parse.infiniband_model import (
     reading,
     whole,
 )
-from rackpin.parse.text import number
 
 _CA = re.compile(r"[\s#>]*CA:? '([^']{1,64})'")
 _CA_PORT = re.compile(r"[\s#>]*Port (\d{1,3}):")
 _STATUS = re.compile(r"[\s#>]*Infiniband device '([^']{1,64})' port (\d{1,3}) status:", re.I)
-_HCA = re.compile(r"[\s#>]*hca_id:\s*(\S{1,64})")
-_HCA_PORT = re.compile(r"\s*port:\s*(\d{1,3})\s*$")
-_GID = re.compile(r"\s*GID\[\s*(\d{1,4})\]:\s*([0-9a-fA-F:.]{2,45})(?:,\s*(?:RoCE )?(\S.*?))?\s*$")
 _FIELD = re.compile(r"[\s#>]*([A-Za-z][A-Za-z _]{1,40}?)\s*:\s*(.*?)\s*$")
-_MLXLINK = re.compile(r'\s*"?([A-Z][A-Za-z .()]{1,40}?)"?\s*:\s*"?(.*?)"?,?\s*$')
 
 
 @dataclass
@@ -63,52 +57,18 @@ def ibstatus(found: Sequence[str]) -> Infiniband | None:
 
 def devinfo(found: Sequence[str]) -> Infiniband | None:
     """``ibv_devinfo``; with ``-v`` it has the physical state, the rate and the GIDs too."""
-    devices, ports = _blocks(found, _HCA, _HCA_PORT)
-    gids = _gids(found)
+    devices, ports = _blocks(found, HCA, HCA_PORT)
+    table = gids(found)
     lost = [line for line in found if re.match(r"\s*phys_state:", line)] if not devices else []
-    if not devices and not gids:
+    if not devices and not table:
         return None
     if lost and not ports:  # the tail of -v: whose port it is has been cut off
         words = first_word(lost[0].partition(":")[2])
         ports.append(_Block(None, None, {"phys_state": words or ""}))
-    verbose = gids or any("phys_state" in b.fields for b in ports) or _verbose(found)
+    verbose = table or any("phys_state" in b.fields for b in ports) or _verbose(found)
     answer = _answer("ibv_devinfo -v" if verbose else "ibv_devinfo", devices, ports, _hca_port)
-    again = reading(answer.tool, answer.ports, answer.devices, gids, answer.complete)
-    return again if devices else reading(answer.tool, answer.ports, (), gids, False)
-
-
-def mlxlink(found: Sequence[str]) -> Infiniband | None:
-    """One port's operational state, as text or as JSON, whose device only the command names."""
-    fields: dict[str, str] = {}
-    for line in found:
-        if match := _MLXLINK.match(line):
-            fields.setdefault(match[1].strip(), match[2].strip())
-    if not {"State", "Physical state"} <= fields.keys() or not {"Speed", "Width"} & fields.keys():
-        return None
-    tool = "mlxlink json" if any('"State"' in line for line in found) else "mlxlink"
-    speed, width = fields.get("Speed"), fields.get("Width")
-    gbps, layer = _mlxlink_speed(speed or "", width)
-    port = Port(
-        None,
-        None,
-        fields["State"] or None,
-        fields["Physical state"] or None,
-        gbps,
-        layer,
-        width=width,
-        speed=speed,
-        fec=fields.get("FEC"),
-    )
-    return reading(tool, [port])
-
-
-def _mlxlink_speed(speed: str, width: str | None) -> tuple[int | float | None, str | None]:
-    if match := re.match(r"IB-([A-Z]+\d*)$", speed):
-        lane, count = LANE_GBPS.get(match[1]), lanes(width)
-        return (lane * count if lane and count else None), "InfiniBand"
-    if match := re.match(r"(\d+(?:\.\d+)?)G(?:bE|E|_)?", speed):
-        return number(match[1]), "Ethernet"
-    return None, None
+    complete = answer.complete if devices else False
+    return reading(answer.tool, answer.ports, answer.devices, table, complete)
 
 
 def _blocks(
@@ -215,31 +175,6 @@ def _hca_port(block: _Block) -> Port:
         lid=whole(get("port_lid")),
         sm_lid=whole(get("sm_lid")),
     )
-
-
-def _gids(found: Sequence[str]) -> list[Gid]:
-    gids = []
-    device, port = None, None
-    for line in found:
-        if match := _HCA.match(line):
-            device, port = match[1], None
-        elif match := _HCA_PORT.match(line):
-            port = int(match[1])
-        elif match := _GID.match(line):
-            version = match[3] if match[3] in ("v1", "v2") else None
-            gids.append(Gid(device, port, int(match[1]), match[2], mapped(match[2]), version))
-    return gids
-
-
-def mapped(gid: str) -> str | None:
-    """The IPv4 address of an IPv4-mapped GID, in either notation."""
-    if match := re.fullmatch(r"::ffff:(\d{1,3}(?:\.\d{1,3}){3})", gid, re.I):
-        return match[1]
-    match = re.fullmatch(r"(?:0{1,4}:){5}ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})", gid, re.I)
-    if not match:
-        return None
-    high, low = int(match[1], 16), int(match[2], 16)
-    return f"{high >> 8}.{high & 255}.{low >> 8}.{low & 255}"
 
 
 def _verbose(found: Sequence[str]) -> bool:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from rackpin.parse.infiniband_gids import mapped
 from rackpin.parse.infiniband_model import Device, Gid, Infiniband, Port, rate, reading
-from rackpin.parse.infiniband_ports import mapped
 
 _NETDEV = re.compile(
     r"(?:^|\s)(?P<device>[\w.-]{1,64}) port (?P<port>\d{1,3}) ==> ?(?P<net>\S*) \((?P<up>\w+)\)"

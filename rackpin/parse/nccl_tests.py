@@ -8,6 +8,7 @@ from typing import Any
 
 from rackpin.parse import nccl_tests_json, nccl_tests_text
 from rackpin.parse.kinds import NotThisKind
+from rackpin.parse.nccl_tests_lines import OPS
 from rackpin.parse.nccl_tests_model import NcclTests, Run
 from rackpin.parse.text import clean, ends_whole, lines, missing_tool
 
@@ -20,7 +21,7 @@ def read(text: str) -> NcclTests:
     found = lines(text)
     made, exit_code = nccl_tests_text.runs(found, ends_whole(text))
     if not made:
-        tools = [f"{op}_perf" for op in nccl_tests_text.OPS]
+        tools = [f"{op}_perf" for op in OPS]
         if absent := missing_tool(found, *tools, "mpirun", "srun"):
             raise NotThisKind(f"the test did not run: {absent}")
         raise NotThisKind("no banner, no table and no failure of nccl-tests")

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rackpin.parse.kinds import NotThisKind
-from rackpin.parse.matrix import GPU, SELF, Matrix, matrices
+from rackpin.parse.matrix import matrices
 from rackpin.parse.nvidia_smi_errors import OTHER, classify, failures, worst
 from rackpin.parse.nvidia_smi_list import DEVICE
+from rackpin.parse.nvlink_model import STATUS, Link, Nvlink, NvlinkGpu
+from rackpin.parse.nvlink_p2p import p2p
 from rackpin.parse.text import ends_whole, lines, missing_tool, number
 
-STATUS, P2P = "nvlink", "topo -p2p"
 _LINK = re.compile(r"[\s#>]*Link (?P<link>\d{1,3})(?P<mark>[:,]) *(?P<rest>.*?)\s*$")
 _SPEED = re.compile(r"([\d.]+) ?GB/s$")
 _INACTIVE = re.compile(r"<?inactive>?$", re.IGNORECASE)
@@ -26,54 +27,6 @@ _NO_ANSWER = re.compile(
 )
 _GAP = re.compile(r"[\s#>]*\[?\.\.\.\]?\s*$")
 _HEADLESS = -1  # links above any GPU's line
-STATES = {"OK", "CNS", "GNS", "TNS", "NS", "U", "DR"}  # by the legend of topo -p2p
-
-
-@dataclass(frozen=True)
-class Link:
-    """One link: ``active`` None where only counters or capabilities are told, speed in GB/s."""
-
-    link: int
-    active: bool | None = None
-    speed: int | float | None = None
-    counters: dict[str, int] = field(default_factory=dict)
-    capabilities: dict[str, bool] = field(default_factory=dict)
-    remote: str | None = None
-
-
-@dataclass(frozen=True)
-class NvlinkGpu:
-    """``active`` and ``inactive`` count links whose state is told, None when none's is.
-
-    ``inactive`` is None, ``active`` 0 when the tool says only that all are inactive.
-    ``speed_gbps``: GB/s of one link as printed, None when the links differ. ``complete``: False
-    when a GPU of the same name lists more links or a ``...`` stands inside, None if nothing tells.
-    """
-
-    index: int | None  # None: its line is cut off
-    name: str | None
-    uuid: str | None = None
-    active: int | None = None
-    inactive: int | None = None
-    speed_gbps: int | float | None = None
-    links: tuple[Link, ...] = ()
-    complete: bool | None = None
-    message: str | None = None  # what the tool says instead of links
-
-
-@dataclass(frozen=True)
-class Nvlink:
-    """``tool`` is ``nvlink``, ``nvlink -e``, ``-c`` or ``-R``, or ``topo -p2p``, which alone has
-    ``matrix`` (state by row and column, in the order of ``gpus``) and ``pairs`` (pairs by state).
-    """
-
-    tool: str
-    gpus: tuple[NvlinkGpu, ...] = ()
-    matrix: tuple[tuple[str | None, ...], ...] | None = None
-    pairs: dict[str, list[list[int]]] | None = None
-    complete: bool | None = None
-    error: str | None = None
-    errors: tuple[str, ...] = ()
 
 
 @dataclass
@@ -91,7 +44,7 @@ def read(text: str) -> Nvlink:
     errors = tuple(failure.text for failure in said)
     tables = [table for table in matrices(found, ends_whole(text)) if table.rows]
     if tables:
-        return _p2p(max(tables, key=lambda table: sum(map(len, table.rows.values()))), errors)
+        return p2p(max(tables, key=lambda table: sum(map(len, table.rows.values()))), errors)
     seen = _gpus(found, ends_whole(text))
     if any(one.links or one.message for one in seen):
         return _status(seen, found, errors, worst(said))
@@ -205,27 +158,3 @@ def _tool(gpus: Sequence[NvlinkGpu]) -> str:
         if there:
             return f"{STATUS} {option}"
     return f"{STATUS} -g"
-
-
-def _p2p(table: Matrix, errors: tuple[str, ...]) -> Nvlink:
-    names = [name for name in table.columns if GPU.fullmatch(name)]
-    cells = {cell for row in table.rows.values() for cell in row} - {SELF}
-    if len(names) < len(table.columns) or table.extra or not cells <= STATES:
-        raise NotThisKind("this is topo -m (kind topo), not topo -p2p")
-    whole = all(len(table.rows.get(name, ())) == len(names) for name in names)
-    pairs: dict[str, list[list[int]]] = {}
-    for one, name in enumerate(names):
-        for other in range(one + 1, len(names)):
-            there, back = table.cell(name, other), table.cell(names[other], one)
-            if there and back and there != back:
-                errors += (f"{name} to {names[other]} is {there}, and back {back}",)
-            elif state := there or back:
-                pairs.setdefault(state, []).append([int(name[3:]), int(names[other][3:])])
-    return Nvlink(
-        P2P,
-        tuple(NvlinkGpu(int(name[3:]), None) for name in names),
-        tuple(tuple(table.cell(n, place) for place in range(len(names))) for n in names),
-        dict(sorted(pairs.items())),
-        whole and table.headed and not errors,
-        errors=errors,
-    )

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from rackpin.parse.nvlink import P2P, Nvlink, NvlinkGpu, read
+from rackpin.parse.nvlink import read
+from rackpin.parse.nvlink_model import P2P, Nvlink, NvlinkGpu
 from tests.recorded.corpus import Sample, needs_corpus, samples
 
 _GPU = re.compile(r"GPU(\d+)\((.*)\): (.*)")
