@@ -11,7 +11,7 @@ from rackpin.parse import infiniband_tables as tables
 from rackpin.parse.infiniband_mlxlink import mlxlink
 from rackpin.parse.infiniband_model import LAYERS, Infiniband
 from rackpin.parse.kinds import NotThisKind
-from rackpin.parse.text import clean, ends_whole, lines, missing_tool
+from rackpin.parse.text import ends_whole, lines, missing_tool, unlabelled
 
 TOOLS = (
     "ibstat",
@@ -59,7 +59,7 @@ def read(text: str) -> Infiniband:
     errors, notes, tool = _failures(found)
     kept = found if whole_end else _without_cut_end(found)
     readers: tuple[Callable[[], Infiniband | None], ...] = (
-        lambda: tables.rdma_json(clean(text)),
+        lambda: tables.rdma_json("\n".join(found)),
         lambda: blocks.ibstatus(kept),
         lambda: blocks.ibstat(kept),
         lambda: blocks.devinfo(kept),
@@ -87,8 +87,9 @@ def _failures(found: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...], s
     for line in found:
         if len(line) > 1000:
             continue
+        text = unlabelled(line.strip(" \t#>"))
         for words, tool in _FAILED:
-            if words.match(line.strip()):
+            if words.match(line.strip()) or words.match(text):
                 errors.setdefault(line.strip(), tool)
                 break
         else:

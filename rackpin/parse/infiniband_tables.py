@@ -9,6 +9,7 @@ from typing import Any
 
 from rackpin.parse.infiniband_gids import mapped
 from rackpin.parse.infiniband_model import Device, Gid, Infiniband, Port, rate, reading
+from rackpin.parse.text import last_line
 
 _NETDEV = re.compile(
     r"(?:^|\s)(?P<device>[\w.-]{1,64}) port (?P<port>\d{1,3}) ==> ?(?P<net>\S*) \((?P<up>\w+)\)"
@@ -56,7 +57,7 @@ def show_gids(found: Sequence[str], whole_end: bool) -> Infiniband | None:
     gids = []
     promised: int | None = None
     headed = any(re.match(r"\s*DEV\s+PORT\s+INDEX\s+GID", line) for line in found)
-    last = max((place for place, line in enumerate(found) if line.strip()), default=-1)
+    last = last_line(found)
     for place, line in enumerate(found):
         if match := _GIDS_FOUND.match(line):
             promised = (promised or 0) + int(match[1])
@@ -79,7 +80,7 @@ def show_gids(found: Sequence[str], whole_end: bool) -> Infiniband | None:
 def rdma(found: Sequence[str], whole_end: bool) -> Infiniband | None:
     """``rdma link`` and ``rdma dev`` of iproute2, old and new."""
     ports, devices = [], []
-    last = max((place for place, line in enumerate(found) if line.strip()), default=-1)
+    last = last_line(found)
     for place, line in enumerate(found):
         if match := _RDMA.match(line):
             said = _pairs(match["rest"], cut=not whole_end and place == last)

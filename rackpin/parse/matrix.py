@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rackpin.parse.text import last_line
+
 GPU = re.compile(r"GPU\d{1,4}")
 SELF = "X"
 _CELL = re.compile(r"X|NV\d{1,3}|[A-Z][A-Z0-9]{0,4}|N/A|-")
@@ -39,7 +41,7 @@ def matrices(found: Sequence[str], whole_end: bool = True) -> list[Matrix]:
     tables: list[Matrix] = []
     now: Matrix | None = None
     columns: dict[str, int] = {}
-    last = max((i for i, line in enumerate(found) if line.strip()), default=-1)
+    last = last_line(found)
     for place, line in enumerate(found):
         if "X" not in line and "GPU" not in line and now is None:
             continue
@@ -91,14 +93,21 @@ def _read_row(line: str, table: Matrix, columns: dict[str, int], cut: bool) -> N
         if not _CELL.fullmatch(token[0]):
             break
         cells.append(token[0])
-    if cut and len(cells) < len(columns):
+    rest = line[tokens[place + len(cells)].end() :]
+    if cut and not rest.strip() and cells and cells[-1] != SELF:
         cells = cells[:-1]  # NV1 may be the beginning of NV18
     own = columns[label]
     if own < len(cells) and cells[own] != SELF:
         return  # not this table's row: a device is itself in its own column
     table.rows[label] = tuple(cells)
     if table.extra and len(cells) == len(columns):
-        table.after[label] = _fields(line[tokens[place + len(cells)].end() :], table.extra)
+        fields = _fields(rest, table.extra)
+        if cut and fields:
+            last = list(fields)[-1]
+            alike = {other.get(last) for other in table.after.values()}
+            if len(fields) < len(table.extra) or fields[last] not in alike:
+                del fields[last]  # 0-1 may be the beginning of 0-11
+        table.after[label] = fields
 
 
 def _fields(rest: str, names: tuple[str, ...]) -> dict[str, str]:

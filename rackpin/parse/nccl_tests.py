@@ -10,15 +10,14 @@ from rackpin.parse import nccl_tests_json, nccl_tests_text
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.nccl_tests_lines import OPS
 from rackpin.parse.nccl_tests_model import NcclTests, Run
-from rackpin.parse.text import clean, ends_whole, lines, missing_tool
+from rackpin.parse.text import ends_whole, lines, missing_tool
 
 
 def read(text: str) -> NcclTests:
     """Read one text, which may hold several runs. Raises NotThisKind when it has none."""
-    plain = clean(text)
-    if nccl_tests_json.is_json(plain):
-        return _alone(nccl_tests_json.report(plain), format="json", exit_code=None)
     found = lines(text)
+    if (start := nccl_tests_json.start("\n".join(found))) is not None:
+        return _alone(nccl_tests_json.report(start), format="json", exit_code=None)
     made, exit_code = nccl_tests_text.runs(found, ends_whole(text))
     if not made:
         tools = [f"{op}_perf" for op in OPS]

@@ -11,6 +11,7 @@ from typing import Any
 
 from rackpin.parse.nccl_tests_model import Measure, Row, Run, peak, validated, verdict
 
+_BEGIN = re.compile(r"^\s*\{", re.MULTILINE)
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
 _OBJECT = re.compile(r'"(config|out_of_bounds|average_bus_bandwidth)"\s*:\s*(?=\{)')
 _PROGRAM = re.compile(r"(?:^|/)(\w+_perf)\w*$")
@@ -18,15 +19,18 @@ _COMMA = re.compile(r"\s*,?\s*")
 _DECODER = json.JSONDecoder()
 
 
-def is_json(text: str) -> bool:
-    return text.lstrip()[:1] == "{" and bool(_RESULTS.search(text))
+def start(text: str) -> str | None:
+    """The text from where a report begins, None when it isn't one."""
+    begin = _BEGIN.search(text)
+    return (
+        text[begin.start() :].lstrip() if begin and _RESULTS.search(text, begin.start()) else None
+    )
 
 
 def report(text: str) -> Run:
     """The run of a report; of one that is cut, what is whole of it."""
-    start = text.index("{")
     try:
-        found = _DECODER.raw_decode(text[start:])[0]
+        found = _DECODER.raw_decode(text)[0]
     except (ValueError, RecursionError):
         found = _pieces(text)
     return _run(found)

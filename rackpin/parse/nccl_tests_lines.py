@@ -47,6 +47,7 @@ _SOURCE = re.compile(rf"\b({'|'.join(OPS)})\.cu:\d+")
 _CONSEQUENCE = re.compile(r"pid +\d+: Test failure ")
 EXIT = re.compile(r"Exit(?:ed with exit)? code:? *(\d{1,3})\s*$")
 LONGEST = 2000
+PROMPT = re.compile(r"\s*\[?\S*@\S*[^#$]{0,80}[#$]\s*$")  # a shell's, with nothing typed
 
 
 @dataclass

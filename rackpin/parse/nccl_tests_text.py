@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rackpin.parse.nccl_tests_lines import (
     EXIT,
     LONGEST,
+    PROMPT,
     TAG,
     Seen,
     banner,
@@ -18,7 +19,7 @@ from rackpin.parse.nccl_tests_lines import (
 from rackpin.parse.nccl_tests_model import Run, peak, validated, verdict
 from rackpin.parse.nccl_tests_op import inferred
 from rackpin.parse.nccl_tests_rows import header, without_log
-from rackpin.parse.text import number
+from rackpin.parse.text import last_line, number
 
 
 def runs(found: Sequence[str], whole_end: bool) -> tuple[list[Run], int | None]:
@@ -26,7 +27,7 @@ def runs(found: Sequence[str], whole_end: bool) -> tuple[list[Run], int | None]:
     seen = [Seen()]
     named: str | None = None
     exit_code: int | None = None
-    last = max((place for place, line in enumerate(found) if line.strip()), default=-1)
+    last = last_line(found)
     for place, line in enumerate(found):
         text, log = without_log(TAG.sub("", line, count=1))
         if log:
@@ -45,7 +46,7 @@ def runs(found: Sequence[str], whole_end: bool) -> tuple[list[Run], int | None]:
             continue
         if not summary(text, seen[-1], cut) and not failure(text, seen[-1]):
             named = command(text, seen[-1]) or named
-            seen[-1].list_is_last &= not text.strip(" #")
+            seen[-1].list_is_last &= not text.strip(" #") or bool(PROMPT.match(text))
     for one in seen:
         one.table.drop()
     kept = [one for one in seen if not one.empty]

@@ -56,10 +56,10 @@ def read(text: str) -> Smi:
     said = failures(found)
     readers: tuple[Callable[[], Smi | None], ...] = (
         lambda: _logs("xml", xml.logs(clean(text))) if xml.is_xml(text) else None,
-        lambda: _logs("query", query.logs(found)),
+        lambda: _logs("query", query.logs(found, whole)),
         lambda: _table(found),
         lambda: _version(found),
-        lambda: _list(found),
+        lambda: _list(found, whole),
         lambda: _csv(_unfailed(found, said), whole),
     )
     for reader in readers:
@@ -145,8 +145,8 @@ def _version(found: Sequence[str]) -> Smi | None:
     return None
 
 
-def _list(found: Sequence[str]) -> Smi | None:
-    gpus, instances = devices(found)
+def _list(found: Sequence[str], whole: bool) -> Smi | None:
+    gpus, instances = devices(found, whole)
     if not gpus:
         return None
     if any(re.match(r"[\s#>]*Link \d+[:,]", line) for line in found):

@@ -25,6 +25,7 @@ _WIDE = ("process_name", "name", "gpu_name")  # the columns whose texts may have
 _NAME = re.compile(r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|A\d{2,3}\b|H\d{3}\b|Graphics Device)")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}")
 _UNIT = re.compile(r"\d+(?:\.\d+)? (?:MiB|W|MHz|%|us|KB/s)$")
+_ENDS = re.compile(r"(?:\]| (?:MiB|W|MHz|%|us|KB/s)|^(?:Enabled|Disabled|Not Active|Default))$")
 _DRIVER = re.compile(r"\d{3}\.\d{2,3}(?:\.\d{1,3})?$")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "index": ("index",),
@@ -100,6 +101,8 @@ def _headed(columns: list[str], found: Sequence[str], whole_end: bool) -> Csv:
             same = False
             notes.append(f"row {len(rows) + 1} has {len(cells)} cells of {len(columns)}")
         rows.append(tuple(cells))
+    if not whole_end and rows and len(columns) > 1:
+        rows[-1] = _uncut(rows)
     gpus: dict[object, Gpu] = {}
     for cells_of in rows:
         printed = dict(zip(columns, cells_of, strict=False))
@@ -109,12 +112,20 @@ def _headed(columns: list[str], found: Sequence[str], whole_end: bool) -> Csv:
             for attribute, names in COLUMNS.items()
         }
         one = gpu(texts, printed)
-        key = one.identity if any(one.identity) else len(gpus)
+        known = any(part is not None for part in one.identity)
+        key = one.identity if known else len(gpus)
         gpus.setdefault(key, one)
     place = plain.index("driver_version") if "driver_version" in plain else None
     drivers = {row[place] for row in rows if place is not None and place < len(row)}
     driver = word(drivers.pop()) if len(drivers) == 1 else None
     return Csv(tuple(columns), tuple(rows), tuple(gpus.values()), driver, same, tuple(notes))
+
+
+def _uncut(rows: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The last row without its last cell, if that may be the beginning of a longer text."""
+    row = rows[-1]
+    whole = _ENDS.search(row[-1]) or any(other[-1:] == row[-1:] for other in rows[:-1])
+    return row if whole else row[:-1]
 
 
 def _body(found: Sequence[str], whole_end: bool) -> list[str]:

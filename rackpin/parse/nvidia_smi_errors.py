@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rackpin.parse.text import unlabelled
+
 # The first that matches counts; the order goes from the cause to its consequences.
 CLASSES = (
     ("library-mismatch", re.compile(r"driver/library version mismatch", re.I)),
@@ -66,6 +68,8 @@ def failures(found: Sequence[str]) -> list[Failure]:
         if len(line) > _LONGEST:
             continue
         text = _PROMPT.sub("", line, count=1).rstrip()
+        if not _LINES.match(text):
+            text = unlabelled(text)
         if text and text not in seen and _LINES.match(text):
             handle = _HANDLE.search(text)
             seen[text] = Failure(classify(text), text, handle["bus"] if handle else None)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rackpin.parse.nvidia_smi_model import Gpu
+from rackpin.parse.text import last_line
 
-DEVICE = re.compile(r"[\s#>]*GPU (\d{1,4}): (.+?)(?: \(UUID: ((?:GPU-)?[0-9a-fA-FxX-]+)\))?\s*$")
-_MIG = re.compile(r"\s+MIG (\S+)\s+(?:Device\s+(\d+))?:? *\(UUID: (MIG-\S+)\)")
+_DEVICE = re.compile(r"[\s#>]*GPU (\d{1,4}): (.+?)(?: \(UUID: ((?:GPU-)?[0-9a-fA-FxX-]+)\))?\s*$")
+_MIG = re.compile(r"\s+MIG (\S+)\s+(?:Device\s+(\d+))?:? *\(UUID: (MIG-[^\s)]+)\)")
 _VERSION = re.compile(
     r"\s*(NVIDIA-SMI|NVML|DRIVER|KMD|CUDA(?: UMD| Driver)?) version\s*: *(\S+)", re.I
 )
@@ -38,18 +39,27 @@ class KernelModule:
     flavour: str
 
 
-def devices(found: Sequence[str]) -> tuple[list[Gpu], list[MigInstance]]:
+def device(line: str, cut: bool = False) -> tuple[int, str, str | None] | None:
+    """Index, name and UUID of a GPU's line; ``cut``: it may end too early."""
+    match = _DEVICE.match(line)
+    if not match or (match[3] is None and (cut or "(UUID" in match[2])):
+        return None
+    return int(match[1]), match[2].strip(), match[3]
+
+
+def devices(found: Sequence[str], whole_end: bool = True) -> tuple[list[Gpu], list[MigInstance]]:
     """The GPUs of ``-L``, each once, and their MIG devices."""
     gpus: dict[int, Gpu] = {}
     instances: dict[str, MigInstance] = {}
     now = -1
-    for line in found:
-        if match := DEVICE.match(line):
-            now = int(match[1])
-            gpus.setdefault(now, Gpu(index=now, name=match[2].strip(), uuid=match[3]))
+    end = last_line(found)
+    for place, line in enumerate(found):
+        if one := device(line, cut=not whole_end and place == end):
+            now = one[0]
+            gpus.setdefault(now, Gpu(index=now, name=one[1], uuid=one[2]))
         elif now >= 0 and (match := _MIG.match(line)):
-            device = int(match[2]) if match[2] else None
-            instances[match[3]] = MigInstance(now, match[1], device, match[3])
+            number_of = int(match[2]) if match[2] else None
+            instances[match[3]] = MigInstance(now, match[1], number_of, match[3])
     return list(gpus.values()), list(instances.values())
 
 

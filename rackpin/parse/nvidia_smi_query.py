@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rackpin.parse.nvidia_smi_model import BUS_ID, Gpu, gpu
+from rackpin.parse.text import last_line
 
 LOG = re.compile(r"=+\s*NVSMI LOG\s*=+")
 _GPU = re.compile(r"[\s#>]*GPU (" + BUS_ID.pattern + r")\s*$")
 _LINE = re.compile(r"(?P<indent>\s*)(?P<key>\S(?:.*?\S)?)\s*(?: : ?(?P<value>.*)|:(?P<none>)\s*)?$")
+_WHOLE_WORDS = {"N/A", "None", "Enabled", "Disabled", "enabled", "disabled", "Not Active"}
 # Gpu's attribute → the paths where drivers since 270 have it, newest first.
 PATHS: dict[str, tuple[str, ...]] = {
     "name": ("Product Name",),
@@ -60,11 +62,18 @@ class Log:
     complete: bool | None = None
 
 
-def logs(found: Sequence[str]) -> list[Log]:
-    """All reports in these lines, in order; none when it isn't such an output."""
+def logs(found: Sequence[str], whole_end: bool = True) -> list[Log]:
+    """All reports in these lines, in order; none when it isn't such an output.
+
+    ``whole_end`` False: the last line may be cut, and counts when it says a word that is none's
+    beginning, or what the same line of another GPU says.
+    """
     made: list[Log] = []
     section: _Section | None = None
-    for line in found:
+    end = -1 if whole_end else last_line(found)
+    for place, line in enumerate(found):
+        if place == end and not _closed(line, found):
+            continue
         if LOG.search(line):
             _close(made, section)
             section = None
@@ -91,6 +100,12 @@ def pick(fields: Mapping[str, str], paths: Mapping[str, tuple[str, ...]]) -> dic
         attribute: next((fields[path] for path in places if path in fields), None)
         for attribute, places in paths.items()
     }
+
+
+def _closed(line: str, found: Sequence[str]) -> bool:
+    value = line.partition(" : ")[2].strip()
+    same = sum(other.rstrip() == line.rstrip() for other in found)
+    return value in _WHOLE_WORDS or same > 1
 
 
 def _head(line: str, log: Log) -> None:

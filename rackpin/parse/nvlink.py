@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.matrix import matrices
 from rackpin.parse.nvidia_smi_errors import OTHER, classify, failures, worst
-from rackpin.parse.nvidia_smi_list import DEVICE
+from rackpin.parse.nvidia_smi_list import device
 from rackpin.parse.nvlink_model import STATUS, Link, Nvlink, NvlinkGpu
 from rackpin.parse.nvlink_p2p import p2p
-from rackpin.parse.text import ends_whole, lines, missing_tool, number
+from rackpin.parse.text import ends_whole, last_line, lines, missing_tool, number
 
 _LINK = re.compile(r"[\s#>]*Link (?P<link>\d{1,3})(?P<mark>[:,]) *(?P<rest>.*?)\s*$")
 _SPEED = re.compile(r"([\d.]+) ?GB/s$")
@@ -60,11 +60,10 @@ def read(text: str) -> Nvlink:
 def _gpus(found: Sequence[str], whole_end: bool) -> list[_Seen]:
     seen: dict[int, _Seen] = {}
     now: _Seen | None = None
-    last = max((place for place, line in enumerate(found) if line.strip()), default=-1)
+    last = last_line(found)
     for place, line in enumerate(found):
-        if match := DEVICE.match(line):
-            index = int(match[1])
-            now = seen.setdefault(index, _Seen(NvlinkGpu(index, match[2].strip(), match[3])))
+        if one := device(line, cut=not whole_end and place == last):
+            now = seen.setdefault(one[0], _Seen(NvlinkGpu(*one)))
         elif match := _LINK.match(line):
             if now is None:
                 now = seen.setdefault(_HEADLESS, _Seen(NvlinkGpu(None, None)))

@@ -11,15 +11,19 @@ from collections.abc import Sequence
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\^_=>]")
 _STAMP = r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
 # What is put before every line, by whom. Each takes one blank after it at most: columns count.
+# With whether one line alone is enough to know it by.
 _PREFIXES = (
-    re.compile(r"\[[^\]\s]{1,200}\]<std(?:out|err|diag)>: ?"),  # mpirun --tag-output
-    re.compile(_STAMP + r"(?: std(?:out|err) [FP])?(?: |$)"),  # container logs, ts, --timestamps
-    re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [^\s:]+: ?"),  # syslog, journalctl
-    re.compile(r" *\d+: "),  # srun --label
-    re.compile(r"\[\d+(?:,\d+)?\](?: |$)"),  # torchrun and the like: [rank]
+    (re.compile(r"\[[^\]\s]{1,200}\]<std(?:out|err|diag)>: ?"), True),  # mpirun --tag-output
+    (re.compile(_STAMP + r"(?: std(?:out|err) [FP])?(?: |$)"), True),  # container logs, ts
+    (
+        re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [^\s:]+: ?"),
+        True,
+    ),  # syslog, journalctl
+    (re.compile(r" *\d+: "), False),  # srun --label
+    (re.compile(r"\[\d+(?:,\d+)?\](?: |$)"), False),  # torchrun and the like: [rank]
 )
-_LABEL = re.compile(r"[\w.-]+: ?")  # pdsh, clush: the host
-_COMMENT = re.compile(r"[ \t]*(?:#|>|//|\+|\|)(?: |$)?")
+_LABEL = re.compile(r"[\w.-]{1,64}:(?= |$)")  # pdsh, clush: the host
+_COMMENT = re.compile(r"[ \t]*(?:#|>|//)(?: |$)?")
 MISSING = re.compile(
     r"(?:^|[\s:'\"`])(?P<tool>[\w./+-]+)['\"`]?: (?:command )?not found\b"
     r"|(?P<other>[\w./+-]+): No such file or directory\s*$"
@@ -42,24 +46,27 @@ def clean(text: str) -> str:
 def lines(text: str) -> list[str]:
     """The lines of :func:`clean`, without prefixes that stand before nearly all of them."""
     found = clean(text).split("\n")
-    for _ in range(3):  # a logger's stamp before a launcher's tag before a label
+    for _ in range(4):  # a logger's stamp before a launcher's tag before a label, as a comment
         if not (fewer := _without_prefix(found)):
             break
         found = fewer
     return found
 
 
-def uncommented(found: Sequence[str]) -> list[str]:
-    """The lines without a ``#``, ``>`` or ``|`` that stands before every one of them."""
-    full = [line for line in found if line.strip()]
-    if len(full) > 1 and all(_COMMENT.match(line) for line in full):
-        return [_COMMENT.sub("", line, count=1) for line in found]
-    return list(found)
-
-
 def ends_whole(text: str) -> bool:
     """Whether the last line has its end; without it that line may be cut."""
     return not text or text[-1] in "\r\n"
+
+
+def last_line(found: Sequence[str]) -> int:
+    """The place of the last line that isn't blank; -1 without any."""
+    return next((i for i in range(len(found) - 1, -1, -1) if found[i].strip()), -1)
+
+
+def unlabelled(line: str) -> str:
+    """A single line without a host's or task's name before it, which only a crowd can prove."""
+    label = _LABEL.match(line)
+    return line[label.end() :].lstrip() if label else line
 
 
 def number(text: str) -> int | float | None:
@@ -84,13 +91,15 @@ def missing_tool(found: Sequence[str], *tools: str) -> str | None:
 
 def _without_prefix(found: Sequence[str]) -> list[str] | None:
     full = [line for line in found if line.strip()]
-    for prefix in _PREFIXES:
-        if sum(bool(prefix.match(line)) for line in full) * 5 > len(full) * 3 and (
-            len(full) > 1 or "std" in prefix.pattern
-        ):
+    for prefix, alone in _PREFIXES:
+        enough = sum(bool(prefix.match(line)) for line in full) * 5 > len(full) * 3
+        if enough and (alone or len(full) > 1):
             return [prefix.sub("", line, count=1) if prefix.match(line) else line for line in found]
-    first = _LABEL.match(full[0]) if len(full) > 2 else None
-    label = first[0].rstrip() if first else ""
-    if label and all(line.startswith(label) for line in full):
+    if len(full) < 2:
+        return None
+    if all(_COMMENT.match(line) for line in full):
+        return [_COMMENT.sub("", line, count=1) for line in found]
+    label = match[0] if (match := _LABEL.match(full[0])) else ""
+    if label and all(f"{line} ".startswith(f"{label} ") for line in full):
         return [line.removeprefix(label).removeprefix(" ") for line in found]
     return None

@@ -14,7 +14,7 @@ from rackpin.parse.cliques import complete_groups, connected
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.matrix import GPU, SELF, Matrix, matrices
 from rackpin.parse.nvidia_smi_errors import Failure, failures
-from rackpin.parse.text import clean, ends_whole, missing_tool
+from rackpin.parse.text import ends_whole, lines, missing_tool
 
 # Near to far. SOC is what drivers before 384 called SYS.
 DISTANCE = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
@@ -67,7 +67,7 @@ class Topology:
 
 def read(text: str) -> Topology:
     """Read one table. Raises NotThisKind when there is none, or none of a GPU's cells."""
-    found = clean(text).split("\n")
+    found = lines(text)
     tables = [table for table in matrices(found, ends_whole(text)) if table.rows]
     said = failures(found)
     if not tables:
