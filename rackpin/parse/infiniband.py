@@ -55,7 +55,7 @@ _CLOSED = (*LAYERS, ")", "}", "]")
 def read(text: str) -> Infiniband:
     """Read one tool's output. Raises NotThisKind when it is none of these tools'."""
     found = lines(text)
-    whole_end = ends_whole(text)
+    whole_end = ends_whole(found)
     errors, notes, tool = _failures(found)
     kept = found if whole_end else _without_cut_end(found)
     readers: tuple[Callable[[], Infiniband | None], ...] = (

@@ -16,11 +16,12 @@ def mlxlink(found: Sequence[str]) -> Infiniband | None:
     fields: dict[str, str] = {}
     for line in found:
         if match := _MLXLINK.match(line):
-            fields.setdefault(match[1].strip(), match[2].strip())
+            said = match[2].strip()
+            fields.setdefault(match[1].strip(), "" if said == "N/A" else said)
     if not {"State", "Physical state"} <= fields.keys() or not {"Speed", "Width"} & fields.keys():
         return None
     tool = "mlxlink json" if any('"State"' in line for line in found) else "mlxlink"
-    speed, width = fields.get("Speed"), fields.get("Width")
+    speed, width = fields.get("Speed") or None, fields.get("Width") or None
     gbps, layer = _mlxlink_speed(speed or "", width)
     port = Port(
         None,
@@ -31,7 +32,7 @@ def mlxlink(found: Sequence[str]) -> Infiniband | None:
         layer,
         width=width,
         speed=speed,
-        fec=fields.get("FEC"),
+        fec=fields.get("FEC") or None,
     )
     return reading(tool, [port])
 

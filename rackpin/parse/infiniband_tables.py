@@ -62,10 +62,13 @@ def show_gids(found: Sequence[str], whole_end: bool) -> Infiniband | None:
         if match := _GIDS_FOUND.match(line):
             promised = (promised or 0) + int(match[1])
         elif match := _GID_ROW.match(line):
-            net = match["net"] if whole_end or place < last else None
+            if not whole_end and place == last:
+                break
             gid = match["gid"]
             ids = (match["device"], int(match["port"]), int(match["index"]))
-            gids.append(Gid(*ids, gid, match["ipv4"] or mapped(gid), match["version"], net))
+            gids.append(
+                Gid(*ids, gid, match["ipv4"] or mapped(gid), match["version"], match["net"])
+            )
     if not gids and not headed and promised is None:
         return None
     if not headed and not any(gid.version for gid in gids):

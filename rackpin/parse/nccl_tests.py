@@ -18,7 +18,7 @@ def read(text: str) -> NcclTests:
     found = lines(text)
     if (start := nccl_tests_json.start("\n".join(found))) is not None:
         return _alone(nccl_tests_json.report(start), format="json", exit_code=None)
-    made, exit_code = nccl_tests_text.runs(found, ends_whole(text))
+    made, exit_code = nccl_tests_text.runs(found, ends_whole(found))
     if not made:
         tools = [f"{op}_perf" for op in OPS]
         if absent := missing_tool(found, *tools, "mpirun", "srun"):

@@ -15,7 +15,7 @@ from rackpin.parse.nvidia_smi_errors import Failure, failures, library_version, 
 from rackpin.parse.nvidia_smi_list import MigInstance, devices, kernel_module, versions
 from rackpin.parse.nvidia_smi_model import Gpu, error_class
 from rackpin.parse.nvidia_smi_table import MigDevice, Process, tables
-from rackpin.parse.text import clean, ends_whole, lines, missing_tool
+from rackpin.parse.text import ends_whole, lines, missing_tool
 
 VERSION, KERNEL = "--version", "/proc/driver/nvidia/version"
 
@@ -52,10 +52,10 @@ class Smi:
 def read(text: str) -> Smi:
     """Read one output. Raises NotThisKind for a text that none of the forms is in."""
     found = lines(text)
-    whole = ends_whole(text)
+    whole = ends_whole(found)
     said = failures(found)
     readers: tuple[Callable[[], Smi | None], ...] = (
-        lambda: _logs("xml", xml.logs(clean(text))) if xml.is_xml(text) else None,
+        lambda: _logs("xml", xml.logs("\n".join(found))) if xml.is_xml(text) else None,
         lambda: _logs("query", query.logs(found, whole)),
         lambda: _table(found),
         lambda: _version(found),
@@ -110,8 +110,9 @@ def _table(found: Sequence[str]) -> Smi | None:
     made = [one for one in tables(found) if one.driver or one.gpus or one.notes]
     if not made:
         return None
-    best, notes = _first_whole(made, lambda table: table.closed)
-    smi = Smi("table", best.driver, best.cuda, tuple(best.gpus), complete=best.closed, notes=notes)
+    best, notes = _first_whole(made, lambda table: table.closed and table.ended)
+    complete = (True if best.ended else None) if best.closed else False
+    smi = Smi("table", best.driver, best.cuda, tuple(best.gpus), complete=complete, notes=notes)
     errors = tuple(note for note in best.notes if "Version is" in note)
     return replace(
         smi,

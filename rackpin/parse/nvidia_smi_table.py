@@ -17,7 +17,7 @@ _TITLES = re.compile(r"\|\s*(?:GPU|Nb\.)\s+(?:Name|Fan)\b")
 _FIRST = re.compile(r"\s*(\d{1,3})\.?\s+(\S.*?)\s*$")
 _MODE = re.compile(r"(.*?)\s+(On|Off|N/A|WDDM|TCC|MCDM|ERR!|Unknown Error)$")
 _STATE = re.compile(r"\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S.*?)\s*/\s*(\S.*?)\s*$")
-_MEMORY = re.compile(r"\s*(\d+) ?M(?:i)?B\s*/\s*(\d+) ?M(?:i)?B\s*$")
+_MEMORY = re.compile(r"\s*(?:\d+%\s+)?(\d+) ?M(?:i)?B\s*/\s*(\d+) ?M(?:i)?B\s*$")
 _PROCESS = re.compile(
     r"\s*(\d+)\s+(?:(\d+|N/A)\s+(\d+|N/A)\s+)?(\d+)\s+([A-Z](?:\+[A-Z])*)\s+(\S.*?)\s+(\d+MiB|N/A)\s*$"
 )
@@ -49,7 +49,9 @@ class MigDevice:
 
 @dataclass
 class Table:
-    """One snapshot. ``closed``: the rule below the last GPU is there."""
+    """One snapshot. ``closed``: the rule below the last GPU is there; ``ended``: so is the table
+    of processes, and no more GPUs can follow.
+    """
 
     driver: str | None = None
     cuda: str | None = None
@@ -58,6 +60,8 @@ class Table:
     processes: list[Process] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     closed: bool = False
+    ended: bool = False
+    brief: bool = False  # of nvidia-smi vgpu: a GPU has a line, of name, bus and use
 
 
 def tables(found: Sequence[str]) -> list[Table]:
@@ -70,9 +74,8 @@ def tables(found: Sequence[str]) -> list[Table]:
             part, block = "gpus", []
         elif _TITLES.search(line):
             if not made or made[-1].gpus:  # its first lines are cut off
-                if part == "mig":
-                    continue
                 made.append(Table())
+            made[-1].brief = "ECC" not in line
             part, block = "gpus", []
         elif not made:
             continue
@@ -80,6 +83,7 @@ def tables(found: Sequence[str]) -> list[Table]:
             part = "mig"
         elif "Processes:" in line:
             part = "processes"
+            made[-1].ended = True
         elif part == "gpus":
             block = _gpu_line(line, made[-1], block)
         elif part == "mig":
@@ -144,9 +148,12 @@ def _finish(table: Table, block: list[list[str]]) -> None:
     printed = {"Name": texts["name"] or "", "Persistence-M": persistence or ""}
     printed |= {"Bus-Id": block[0][1].strip().rpartition(" ")[0], "Disp.A": block[0][1].split()[-1]}
     printed["Volatile Uncorr. ECC"] = block[0][2].strip()
-    if len(block) > 1:
+    if table.brief:
+        texts["utilization"] = texts.pop("ecc_uncorrected")
+        printed["GPU-Util"] = printed.pop("Volatile Uncorr. ECC")
+    elif len(block) > 1:
         texts |= _state(block[1], printed)
-    if len(block) > 2:
+    if len(block) > 2 and not table.brief:
         texts["mig"] = printed["MIG M."] = block[2][2].strip()
     made = gpu(texts, printed)
     table.gpus.append(made)

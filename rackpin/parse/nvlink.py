@@ -42,10 +42,10 @@ def read(text: str) -> Nvlink:
     found = lines(text)
     said = failures(found)
     errors = tuple(failure.text for failure in said)
-    tables = [table for table in matrices(found, ends_whole(text)) if table.rows]
+    tables = [table for table in matrices(found, ends_whole(found)) if table.rows]
     if tables:
         return p2p(max(tables, key=lambda table: sum(map(len, table.rows.values()))), errors)
-    seen = _gpus(found, ends_whole(text))
+    seen = _gpus(found, ends_whole(found))
     if any(one.links or one.message for one in seen):
         return _status(seen, found, errors, worst(said))
     if said:

@@ -53,9 +53,9 @@ def lines(text: str) -> list[str]:
     return found
 
 
-def ends_whole(text: str) -> bool:
-    """Whether the last line has its end; without it that line may be cut."""
-    return not text or text[-1] in "\r\n"
+def ends_whole(found: Sequence[str]) -> bool:
+    """Whether the last of these lines had its end; without it that line may be cut."""
+    return not found or not found[-1].strip()
 
 
 def last_line(found: Sequence[str]) -> int:

@@ -68,7 +68,7 @@ class Topology:
 def read(text: str) -> Topology:
     """Read one table. Raises NotThisKind when there is none, or none of a GPU's cells."""
     found = lines(text)
-    tables = [table for table in matrices(found, ends_whole(text)) if table.rows]
+    tables = [table for table in matrices(found, ends_whole(found)) if table.rows]
     said = failures(found)
     if not tables:
         return _failed(found, said)
