@@ -47,12 +47,13 @@ def _pieces(text: str) -> dict[str, Any]:
     at = results.end() if results else len(text)
     while at < len(text) and (part := _decoded(text, at)) is not None:
         rows.append(part[0])
-        gap = _COMMA.match(text, part[1])
-        at = gap.end() if gap else part[1]
+        at = part[1]
     return found | {"results": rows}
 
 
 def _decoded(text: str, at: int) -> tuple[Any, int] | None:
+    if gap := _COMMA.match(text, at):
+        at = gap.end()
     try:
         return _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):

@@ -117,6 +117,8 @@ def verdict(
         return False, tuple(why)
     if not complete:
         return None, ("the summary below the table is missing: the run is cut, or was",)
+    if not rows:
+        return None, ("not one row of the table is there",)
     if ranks == 1:
         return None, ("a single rank: nothing was sent, the bandwidths say nothing",)
     if (best := peak(rows)) is not None and best > IMPLAUSIBLE_GBPS:

@@ -87,11 +87,11 @@ class Rows:
 
     def take(self, line: str, torn: bool) -> bool:
         """Whether the line is a row or a piece of one; ``torn``: a log's message followed it."""
+        line = _STAMP.sub("", line, count=1)
         start = _START.match(line)
         if not start and self._begun is None:
             return False
-        stamp = _STAMP.search(line)
-        words = (start[4] if start else line)[: None if not stamp else -21].split()
+        words = (start[4] if start else line).split()
         if start:
             self.drop()
             redop = words.pop(0) if words and _REDOP.fullmatch(words[0]) else None

@@ -44,7 +44,7 @@ def runs(found: Sequence[str], whole_end: bool) -> tuple[list[Run], int | None]:
             exit_code = int(match[1])
         if not cut and banner(text, seen):
             continue
-        if not summary(text, seen[-1], cut) and not failure(text, seen[-1]):
+        if not summary(text, seen[-1], cut) and not failure(text, seen[-1]) and not cut:
             named = command(text, seen[-1]) or named
             seen[-1].list_is_last &= not text.strip(" #") or bool(PROMPT.match(text))
     for one in seen:
