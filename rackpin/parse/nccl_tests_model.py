@@ -93,6 +93,14 @@ def wrong_rows(rows: Sequence[Row]) -> int:
     return sum(any(half and half.wrong for half in both) for both in halves)
 
 
+def column(rows: Sequence[Row]) -> str | None:
+    """What a table without its header checks: a count of elements is whole, a deviation isn't."""
+    found = [half.wrong for half in measures(rows) if half.wrong is not None]
+    if not found:
+        return None
+    return "wrong" if all(isinstance(value, int) for value in found) else "error"
+
+
 def validated(rows: Sequence[Row]) -> bool | None:
     """Whether any row was checked; None without rows."""
     return any(half.wrong is not None for half in measures(rows)) if rows else None

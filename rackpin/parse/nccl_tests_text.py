@@ -16,7 +16,7 @@ from rackpin.parse.nccl_tests_lines import (
     log_line,
     summary,
 )
-from rackpin.parse.nccl_tests_model import Run, peak, validated, verdict
+from rackpin.parse.nccl_tests_model import Run, column, peak, validated, verdict
 from rackpin.parse.nccl_tests_op import inferred
 from rackpin.parse.nccl_tests_rows import header, without_log
 from rackpin.parse.text import last_line, number
@@ -80,7 +80,7 @@ def _run(one: Seen, named: str | None) -> Run:
     head = one.table.header
     ranks = None if one.list_is_last or not one.ranks else max(one.ranks) + 1
     guess = None if one.op else inferred(rows, ranks, bool(head and not head.redop))
-    check = head.check if head else ("wrong" if validated(rows) else None)
+    check = head.check if head else column(rows)
     bounds, said = one.bounds or (None, None)
     average, judged = one.average or ("", None)
     ok, why = verdict(

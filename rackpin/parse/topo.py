@@ -16,7 +16,7 @@ from rackpin.parse.matrix import GPU, SELF, Matrix, matrices
 from rackpin.parse.nvidia_smi_errors import Failure, failures
 from rackpin.parse.text import ends_whole, lines, missing_tool
 
-# Near to far. SOC is what drivers before 384 called SYS.
+# Near to far. SOC is what older drivers call SYS.
 DISTANCE = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
 _NVLINK = re.compile(r"NV\d+")
 _NIC = re.compile(r"(?:^|[\s#>|])(NIC\d+):\s*([\w.:-]+)\s*$")

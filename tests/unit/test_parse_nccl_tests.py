@@ -182,6 +182,13 @@ def test_verdicts(rows: str, end: str, ok: bool | None, why: str) -> None:
     assert any(why in text for text in (*test.errors, *test.warnings))
 
 
+def test_a_table_without_its_header_tells_deviations_from_counts() -> None:
+    old = read("  8 2 float sum 5.1 0.1 0.2 1e-07 5.2 0.3 0.4 0e+00\n" + END)
+    assert (old.check_column, old.ok, old.rows[0].root) == ("error", True, None)
+    new = read("  8 2 float sum -1 5.1 0.1 0.2 0 5.2 0.3 0.4 2\n" + END)
+    assert (new.check_column, new.ok) == ("wrong", False)
+
+
 def test_unchecked_is_not_validated() -> None:
     test = read(run(rows=ROWS.replace("     0\n", "   N/A\n").replace("  0    ", "N/A    ")))
     assert (test.ok, test.validated) == (True, False)

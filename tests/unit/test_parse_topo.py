@@ -65,6 +65,35 @@ def test_blank_affinity_is_none_and_not_the_next_columns() -> None:
     assert (top.cpu_affinity, top.numa_affinity, top.gpu_numa_id) == ((None,), ("0",), ("N/A",))
 
 
+def test_lines_that_a_narrow_terminal_broke_go_on_below() -> None:
+    whole = read(HEAD + BODY)
+    broken = ""
+    for line in (HEAD + BODY).expandtabs(8).splitlines():
+        words = line.rstrip()
+        broken += (
+            words[:46].rstrip() + "\n" + ("  " + words[46:].strip() + "\n" if words[46:] else "")
+        )
+    assert read(broken) == whole
+    titles = HEAD.replace("\tCPU Affinity", "\tCPU\nAffinity")
+    assert read(titles + BODY) == whole
+
+
+def test_a_table_drawn_with_bars() -> None:
+    bars = (HEAD + BODY).replace("\t", " | ").replace("\n", " |\n")
+    assert read(bars).closest_nics == read(HEAD + BODY).closest_nics
+
+
+def test_a_blank_affinity_among_blanks_is_not_guessed() -> None:
+    head = "      GPU0  CPU Affinity  NUMA Affinity  GPU NUMA ID\n"
+    top = read(head + "GPU0   X                  1              N/A\n")
+    assert (top.cpu_affinity, top.numa_affinity, top.gpus) == ((None,), (None,), 1)
+
+
+def test_fields_that_no_title_names_are_left() -> None:
+    top = read("\tGPU0\tCPU Affinity\nGPU0\t X \t0-11, 24-35\t0\tN/A\n")
+    assert (top.cpu_affinity, top.numa_affinity) == (("0-11,24-35",), (None,))
+
+
 def test_the_form_that_hides_nvlink_says_so() -> None:
     links = [["X", "SYS"], ["SYS", "X"]]
     legend = "\nLegend:\n\n  X    = Self\n  PIX  = one bridge\n"
