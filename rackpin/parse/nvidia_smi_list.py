@@ -63,11 +63,11 @@ def devices(found: Sequence[str], whole_end: bool = True) -> tuple[list[Gpu], li
     return list(gpus.values()), list(instances.values())
 
 
-def versions(found: Sequence[str]) -> dict[str, str]:
+def versions(found: Sequence[str], whole_end: bool = True) -> dict[str, str]:
     """``--version``: the value by ``nvidia-smi``, ``nvml``, ``driver``, ``cuda``."""
     names = {"kmd": "driver", "cuda umd": "cuda", "cuda driver": "cuda"}
     said = {}
-    for line in found:
+    for line in found if whole_end else found[:-1]:
         if match := _VERSION.match(line):
             name = match[1].lower()
             said[names.get(name, name)] = match[2]

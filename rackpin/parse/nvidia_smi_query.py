@@ -27,9 +27,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "performance_state": ("Performance State",),
     "temperature": ("Temperature / GPU Current Temp", "Temperature / Gpu"),
     "power": (
-        "GPU Power Readings / Instantaneous Power Draw",
-        "GPU Power Readings / Power Draw",
         "GPU Power Readings / Average Power Draw",
+        "GPU Power Readings / Power Draw",
         "Power Readings / Power Draw",
     ),
     "power_limit": ("GPU Power Readings / Current Power Limit", "Power Readings / Power Limit"),

@@ -25,9 +25,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "performance_state": ("performance_state",),
     "temperature": ("temperature / gpu_temp",),
     "power": (
-        "gpu_power_readings / instant_power_draw",
-        "gpu_power_readings / power_draw",
         "gpu_power_readings / average_power_draw",
+        "gpu_power_readings / power_draw",
         "power_readings / power_draw",
     ),
     "power_limit": ("gpu_power_readings / current_power_limit", "power_readings / power_limit"),

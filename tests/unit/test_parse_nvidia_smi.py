@@ -306,6 +306,11 @@ def test_failures(text: str, error: int, bus: str) -> None:
         assert smi.failed_gpus == ((bus,) if bus else ()) and smi.errors
 
 
+@pytest.mark.parametrize("text", ["No", "NVIDIA", "NVIDIA-SMI has fai", "Off", "GPU 0: NVIDIA H1"])
+def test_the_beginning_of_a_message_is_no_gpu(text: str) -> None:
+    assert reading(read, text) is None
+
+
 def test_short_forms() -> None:
     version = (
         "NVIDIA-SMI version  : 570.86.15\nNVML version        : 570.86\nKMD version : 570.86.15\n"

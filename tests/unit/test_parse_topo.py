@@ -159,7 +159,15 @@ def test_a_cut_text_says_nothing_that_the_whole_does_not(text: str) -> None:
             assert all(mine in (None, theirs) for mine, theirs in pairs), (cut, name)
         for mine, theirs in zip(part.closest_nics, whole.closest_nics, strict=True):
             assert mine.link is None or mine == theirs
+        names = [nic.device for nic in whole.nics]
+        pairs = zip((nic.device for nic in part.nics), names, strict=True)
+        assert all(mine in (None, theirs) for mine, theirs in pairs), cut
         assert not part.complete or part.link_counts == whole.link_counts
+
+
+def test_a_last_legend_line_without_its_end_is_like_the_others() -> None:
+    text = HEAD + BODY + LEGEND + NICS.replace("mlx5_bond_0", "mlx5_12").rstrip()
+    assert [nic.device for nic in read(text).nics] == ["mlx5_0", "mlx5_12"]
 
 
 def test_the_same_table_twice_is_one_and_another_one_is_named() -> None:
