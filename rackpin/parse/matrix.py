@@ -16,6 +16,7 @@ GPU = re.compile(r"GPU\d{1,4}")
 SELF = "X"
 _CELL = re.compile(r"X|NV\d{1,3}|[A-Z][A-Z0-9]{0,4}|N/A|-")
 _PIECE = re.compile(rf"{_CELL.pattern}|[\d,-]+")
+_GLUED = re.compile(r"(?:NODE|SYS|SOC|PIX|PXB|PHB|NV\d{1,3})(?=NODE|SYS|SOC|PIX|PXB|PHB|NV\d)")
 _TOKEN = re.compile(r"\S+")
 _AFFINITY = re.compile(r"(CPU|NUMA|Memory)\s+Affinity|GPU\s+NUMA\s+ID", re.IGNORECASE)
 _EXTRA = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
@@ -126,6 +127,8 @@ def _header(line: str) -> Matrix | None:
 
 def _read_row(line: str, table: Matrix, columns: dict[str, int], cut: bool) -> str | None:
     """Put the row into the table; its label, None when the line is no row of it."""
+    if _GLUED.search(line):  # where a terminal's line ended, a copy may have lost the blank
+        line = _GLUED.sub(r"\g<0> ", line)
     tokens = list(_TOKEN.finditer(line))
     for place, token in enumerate(tokens[:_DEEPEST]):
         following = tokens[place + 1][0] if place + 1 < len(tokens) else ""

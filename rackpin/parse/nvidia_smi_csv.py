@@ -77,7 +77,12 @@ def read_csv(found: Sequence[str], whole_end: bool = True) -> Csv | None:
         columns = _split(line)
         known = sum(bool(_KNOWN.match(title)) for title in columns)
         if known and known * 2 >= len(columns) and all(_TITLE.match(title) for title in columns):
-            return _headed(columns, found[place + 1 :], whole_end)
+            below = found[place + 1 :]
+            if len(columns) == 1 and any(
+                _KNOWN.match(line) and [line] != columns for line in below
+            ):
+                return None  # a list of fields, as --help-query-gpu has
+            return _headed(columns, below, whole_end)
     return _headless(found, whole_end)
 
 

@@ -112,10 +112,11 @@ def _head(line: str, log: Log) -> None:
     key, value = key.strip(" #>\t"), value.strip()
     if not colon or not value:
         return
+    version = value.split()[0]  # 610 says behind it that the name is deprecated
     if key in ("Driver Version", "KMD Version"):
-        log.driver = log.driver or value
+        log.driver = log.driver or version
     elif key in ("CUDA Version", "CUDA UMD Version"):
-        log.cuda = log.cuda or (value if value[0].isdigit() else None)
+        log.cuda = log.cuda or (version if version[0].isdigit() else None)
     elif key == "Attached GPUs" and re.fullmatch(r"\d{1,4}", value):
         log.attached = int(value)
 

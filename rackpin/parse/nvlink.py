@@ -46,15 +46,21 @@ def read(text: str) -> Nvlink:
     if tables:
         return p2p(max(tables, key=lambda table: sum(map(len, table.rows.values()))), errors)
     seen = _gpus(found, ends_whole(found))
-    if any(one.links or one.message for one in seen):
+    bare = seen and ends_whole(found) and not _has_more(found)
+    if bare or any(one.links or one.message for one in seen):
         return _status(seen, found, errors, worst(said))
     if said:
         return Nvlink(STATUS, error=worst(said), errors=errors)
     if absent := missing_tool(found, "nvidia-smi"):
         raise NotThisKind(f"nvidia-smi did not run: {absent}")
     if seen:
-        raise NotThisKind("GPUs, but no line of a link: nvidia-smi -L, or cut above the links")
+        raise NotThisKind("GPUs, but no line of a link: cut above the links")
     raise NotThisKind("neither links of a GPU nor a P2P table")
+
+
+def _has_more(found: Sequence[str]) -> bool:
+    """Whether there is anything but GPUs' lines; GPUs without NVLink have nothing below theirs."""
+    return any(line.strip() and device(line) is None for line in found)
 
 
 def _gpus(found: Sequence[str], whole_end: bool) -> list[_Seen]:

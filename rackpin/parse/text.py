@@ -24,7 +24,7 @@ _PREFIXES = (
 )
 _LABEL = re.compile(r"[\w.-]{1,64}:(?= |$)")  # pdsh, clush: the host
 _BAR = re.compile(r"(?!GPU\d|NIC\d)[\w.-]{1,64} +\|(?: |$)")  # docker compose: the service
-_COMMENT = re.compile(r"[ \t]*(?:#|>|//)(?: |$)?")
+_COMMENT = re.compile(r"[ \t]*(?:#|>|//|\*)(?: |$)?")
 MISSING = re.compile(
     r"(?:^|[\s:'\"`])(?P<tool>[\w./+-]+)['\"`]?: (?:command )?not found\b"
     r"|(?P<other>[\w./+-]+): No such file or directory\s*$"

@@ -229,6 +229,18 @@ def test_csv_with_and_without_header_and_units() -> None:
     assert read("570.86.15\n570.86.15\n").driver == "570.86.15"
 
 
+def test_a_version_with_a_remark_behind_it_is_the_version() -> None:
+    text = QUERY.replace("570.86.15\n", "570.86.15 [Deprecated; use KMD Version instead]\n")
+    assert read(text.replace("12.8\n", "12.8 [Deprecated]\n")).gpus == read(QUERY).gpus
+    assert read(text.replace("12.8\n", "12.8 [Deprecated]\n")).driver == "570.86.15"
+
+
+def test_a_list_of_fields_is_no_table() -> None:
+    with pytest.raises(NotThisKind):
+        read("timestamp\nname\nuuid\n")
+    assert [gpu.name for gpu in read("name\nNVIDIA B200\n").gpus] == ["NVIDIA B200"]
+
+
 def test_csv_rows_of_another_width_are_told() -> None:
     smi = read(CSV + "2, NVIDIA B200, 00000000:61:00.0\n")
     assert (smi.same_width, smi.complete, len(smi.rows)) == (False, False, 3)

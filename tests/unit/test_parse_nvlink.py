@@ -92,6 +92,11 @@ def test_a_gpu_with_fewer_links_than_its_like_is_not_whole() -> None:
     assert read(STATUS.replace("\t Link 1: 26.562 GB/s\n", "\t ...\n")).complete is False
 
 
+def test_gpus_without_nvlink_have_nothing_below_their_line() -> None:
+    gpus = read(_gpu(0) + _gpu(1)).gpus
+    assert [(gpu.active, gpu.inactive, gpu.links) for gpu in gpus] == [(None, None, ())] * 2
+
+
 def test_links_above_any_gpu_have_no_index() -> None:
     gpu = read(STATUS.partition("\n")[2]).gpus[0]
     assert (gpu.index, gpu.name, gpu.active) == (None, None, 4)
@@ -117,7 +122,9 @@ def test_a_cut_text_says_nothing_that_the_whole_does_not() -> None:
         for cut in cuts(text):
             if not (part := reading(read, cut)):
                 continue
-            assert part.tool == whole.tool and len(part.gpus) <= len(whole.gpus)
+            bare = not any(gpu.links for gpu in part.gpus)  # as of GPUs without NVLink
+            assert part.tool == ("nvlink" if bare and form != "p2p" else whole.tool)
+            assert len(part.gpus) <= len(whole.gpus)
             for mine, theirs in zip(part.gpus, whole.gpus, strict=False):
                 assert mine.links == theirs.links[: len(mine.links)] or form == "errors"
                 assert mine.inactive in (None, 0, theirs.inactive) and mine.name == theirs.name
@@ -136,7 +143,8 @@ def test_a_failure_of_the_tool_is_a_reading() -> None:
     "text",
     [
         "",
-        _gpu(0),
+        _gpu(0).rstrip(),
+        _gpu(0) + "something else\n",
         "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n",
         "Link up\n",
     ],

@@ -89,6 +89,11 @@ def test_a_blank_affinity_among_blanks_is_not_guessed() -> None:
     assert (top.cpu_affinity, top.numa_affinity, top.gpus) == ((None,), (None,), 1)
 
 
+def test_cells_that_a_copy_glued_together_are_two() -> None:
+    text = (HEAD + BODY).expandtabs(8).replace("NODE    PIX ", "NODEPIX ")
+    assert "NODEPIX" in text and read(text) == read(HEAD + BODY)
+
+
 def test_fields_that_no_title_names_are_left() -> None:
     top = read("\tGPU0\tCPU Affinity\nGPU0\t X \t0-11, 24-35\t0\tN/A\n")
     assert (top.cpu_affinity, top.numa_affinity) == (("0-11,24-35",), (None,))
