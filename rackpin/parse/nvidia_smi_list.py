@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rackpin.parse.nvidia_smi_model import Gpu
 from rackpin.parse.text import last_line
 
-_DEVICE = re.compile(r"[\s#>]*GPU (\d{1,4}): (.+?)(?: \(UUID: ((?:GPU-)?[0-9a-fA-FxX-]+)\))?\s*$")
+_DEVICE = re.compile(r"[\s#>]*GPU (\d{1,4}): (.+?)(?: \(UUID: ([^)\s]{1,60})\))?\s*$")
 _MIG = re.compile(r"\s+MIG (\S+)\s+(?:Device\s+(\d+))?:? *\(UUID: (MIG-[^\s)]+)\)")
 _VERSION = re.compile(
     r"\s*(NVIDIA-SMI|NVML|DRIVER|KMD|CUDA(?: UMD| Driver)?) version\s*: *(\S+)", re.I

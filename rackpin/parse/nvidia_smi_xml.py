@@ -72,7 +72,7 @@ def _log(text: str) -> Log:
 
 def _take(element: Element, log: Log) -> None:
     text = (element.text or "").strip()
-    if element.tag == "gpu" and "id" in element.attrib:
+    if element.tag == "gpu" and len(element):
         fields = dict(_flat(element, ""))
         texts = pick(fields, PATHS)
         texts["bus_id"] = element.get("id") or fields.get("pci / pci_bus_id")

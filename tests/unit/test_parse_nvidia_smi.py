@@ -256,6 +256,13 @@ def test_list() -> None:
     assert read(LIST.splitlines()[0] + "\n").mig is None
 
 
+def test_names_that_were_taken_out_are_still_names() -> None:
+    gpu = read("GPU 0: NVIDIA B200 (UUID: GPU-...)\n").gpus[0]
+    assert (gpu.name, gpu.uuid) == ("NVIDIA B200", "GPU-...")
+    plain = XML.replace(' id="00000000:1B:00.0"', "")
+    assert [gpu.name for gpu in read(plain).gpus] == ["NVIDIA B200"] * 2
+
+
 def test_xml_whole_and_cut() -> None:
     smi = read(XML)
     first = smi.gpus[0]

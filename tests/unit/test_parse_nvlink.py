@@ -83,6 +83,24 @@ def test_a_message_instead_of_links(said: str, active: int | None) -> None:
     assert (gpu.active, gpu.inactive, gpu.message) == (active, None, said)
 
 
+def test_a_message_on_the_gpus_own_line() -> None:
+    said = "NVML: Unable to retrieve Nvlink information as all links are inActive"
+    gpus = read(
+        f"{_gpu(0).rstrip()} {said}\n{_gpu(1).rstrip()} Device does not support Nvlink\n"
+    ).gpus
+    assert [(gpu.active, gpu.name) for gpu in gpus] == [
+        (0, "NVIDIA H100 80GB HBM3"),
+        (None, "NVIDIA H100 80GB HBM3"),
+    ]
+
+
+def test_a_state_of_no_known_word_is_no_working_link() -> None:
+    text = "GPU 0: NVIDIA B200 (UUID: GPU-...)\n\t Link 0: Active\n\t Link 1: (Not supported)\n"
+    gpu = read(text).gpus[0]
+    assert (gpu.name, gpu.active, gpu.inactive, len(gpu.links)) == ("NVIDIA B200", 1, 0, 2)
+    assert (gpu.links[0].speed, gpu.links[1].active) == (None, None)
+
+
 def test_a_gpu_with_fewer_links_than_its_like_is_not_whole() -> None:
     cut = read(STATUS[: STATUS.rindex("\t Link 2")])
     assert [gpu.complete for gpu in cut.gpus] == [True, False] and cut.complete is False
