@@ -27,7 +27,7 @@ _GIDS_FOUND = re.compile(r"\s*n_gids_found=(\d+)")
 _RDMA = re.compile(
     r"\s*(?:link |\d+/\d+: )(?P<device>[\w.-]{1,64})/(?P<port>\d{1,3}|-):? (?P<rest>.*)"
 )
-_RDMA_DEV = re.compile(r"\s*\d+: (?P<device>[\w.-]{1,64}): node_type (?P<rest>.*)")
+_RDMA_DEV = re.compile(r"\s*(?:\d+: )?(?P<device>[\w.-]{1,64}): node_type (?P<rest>.*)")
 _SYSFS = re.compile(
     r".*/sys/class/infiniband/(?P<device>[\w.-]{1,64})/ports/(?P<port>\d{1,3})/"
     r"(?P<key>state|phys_state|rate|link_layer): ?(?P<value>.*?)\s*$"

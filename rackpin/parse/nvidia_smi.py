@@ -86,6 +86,7 @@ def _with_failures(smi: Smi, said: Sequence[Failure], found: Sequence[str]) -> S
         error=error,
         errors=(*errors, *(text for text in smi.errors if text not in errors)),
         failed_gpus=tuple(bus for bus in buses if bus),
+        complete=False if said and smi.gpus else smi.complete,
         mig=smi.mig if not flags else True in flags,
         nvml=smi.nvml or library_version(found),
     )

@@ -169,6 +169,22 @@ def test_a_lost_gpu_in_the_table_is_a_gpu_with_errors() -> None:
     assert smi.mig is False and smi.gpus[0].memory_total == 183359
 
 
+def test_a_copy_without_rules_and_with_single_blanks() -> None:
+    rule = "+-----------------------------------------+------------------------+-----------"
+    lines = [line for line in TABLE.splitlines() if not line.startswith(rule)]
+    assert len(lines) == len(TABLE.splitlines()) - 2
+    assert read("\n".join(lines) + "\n").gpus == read(TABLE).gpus
+    assert read("\n".join(" ".join(line.split()) for line in lines)).gpus == read(TABLE).gpus
+
+
+def test_a_gpu_that_cannot_be_asked_leaves_the_rest_incomplete() -> None:
+    lost = "Unable to determine the device handle for GPU2: 0000:61:00.0: Unknown Error\n"
+    for text in (TABLE, CSV, CSV.partition("\n")[2], LIST):
+        smi = read(lost + text)
+        assert (smi.gpus, smi.failed_gpus) == (read(text).gpus, ("0000:61:00.0",))
+        assert (smi.error, smi.complete) == ("nvml-unknown", False)
+
+
 def test_older_and_other_tables() -> None:
     old = read(
         "| NVIDIA-SMI 3.295.41   Driver Version: 295.41         |\n"
