@@ -38,10 +38,11 @@ class Row:
 class Run:
     """One operation. None: not in the text, or cut off.
 
-    ``op_from``: ``text``, or ``numbers`` when only one operation has this ratio of bandwidths
-    and these columns. ``ok`` is the tool's own verdict: True when it ran to its summary and found
-    nothing wrong, False when anything is wrong, None when the summary isn't there or the numbers
-    say nothing (one rank). ``validated``: whether results were compared at all.
+    ``op_from``: ``text``; ``numbers`` when only one operation has these columns, counts and ratio
+    of bandwidths; ``likely`` when it is only the usual one of two. ``ok`` is the tool's own
+    verdict: True when it ran to its summary and found nothing wrong, False when anything is
+    wrong, None when the summary isn't there or the numbers say nothing (one rank).
+    ``validated``: whether results were compared at all.
     """
 
     op: str | None = None

@@ -13,6 +13,13 @@ from collections.abc import Sequence
 from rackpin.parse.nccl_tests_model import Row, measures
 
 _LEAST_GBPS = 1.0  # below, the two printed decimals say too little
+# Bytes of an element, by the tool's word for its type (test_typenames of nccl-tests' src/common.h).
+_BYTES = {
+    **dict.fromkeys(("int8", "uint8", "char", "fp8_e4m3", "fp8_e5m2", "f8e4m3", "f8e5m2"), 1),
+    **dict.fromkeys(("half", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "int", "float"), 4),
+    **dict.fromkeys(("int64", "uint64", "double"), 8),
+}
 
 
 def inferred(rows: Sequence[Row], ranks: int | None, no_redop: bool) -> str | None:
@@ -24,6 +31,8 @@ def inferred(rows: Sequence[Row], ranks: int | None, no_redop: bool) -> str | No
     rooted = any(row.root is not None and row.root >= 0 for row in rows)
     if reduces and rooted:
         return "reduce_perf"  # the only one with both
+    if reduces and not rooted and _whole(rows):
+        return "all_reduce_perf"  # reduce_scatter counts the elements of one rank
     if ranks == 1:
         return None
     halves = [half for half in measures(rows) if (half.algbw or 0) >= _LEAST_GBPS]
@@ -46,6 +55,31 @@ def inferred(rows: Sequence[Row], ranks: int | None, no_redop: bool) -> str | No
     if no_redop or _checked(rows):
         return "all_gather_perf"
     return None
+
+
+def likeliest(rows: Sequence[Row]) -> str | None:
+    """Of the operations that the numbers leave, the one that is run most; None for no idea.
+
+    all_gather and alltoall print the same table when nothing was checked.
+    """
+    plain = all(row.redop in (None, "none") for row in rows)
+    rooted = any(row.root is not None and row.root >= 0 for row in rows)
+    parts = [share for row in rows if row.count and (share := _share(row)) is not None]
+    if rows and plain and not rooted and parts and min(parts) > 1:
+        return "all_gather_perf"
+    return None
+
+
+def _share(row: Row) -> float | None:
+    """The row's bytes through those of its elements: 1, or the ranks that share them."""
+    width = _BYTES.get(row.type or "")
+    return row.size / (row.count * width) if width and row.count else None
+
+
+def _whole(rows: Sequence[Row]) -> bool:
+    """Whether each row counts all elements of its size (padding of small sizes apart)."""
+    shares = [share for row in rows if row.size >= 1024 and (share := _share(row)) is not None]
+    return bool(shares) and all(abs(share - 1) < 0.01 for share in shares)
 
 
 def _checked(rows: Sequence[Row]) -> bool:

@@ -17,7 +17,7 @@ from rackpin.parse.nccl_tests_lines import (
     summary,
 )
 from rackpin.parse.nccl_tests_model import Run, column, peak, validated, verdict
-from rackpin.parse.nccl_tests_op import inferred
+from rackpin.parse.nccl_tests_op import inferred, likeliest
 from rackpin.parse.nccl_tests_rows import header, without_log
 from rackpin.parse.text import last_line, number
 
@@ -80,6 +80,7 @@ def _run(one: Seen) -> Run:
     head = one.table.header
     ranks = None if one.list_is_last or not one.ranks else max(one.ranks) + 1
     guess = None if one.op else inferred(rows, ranks, bool(head and not head.redop))
+    likely = None if one.op or guess else likeliest(rows)
     check = head.check if head else column(rows)
     bounds, said = one.bounds or (None, None)
     average, judged = one.average or ("", None)
@@ -96,8 +97,8 @@ def _run(one: Seen) -> Run:
     unreadable = tuple(f"not a row: {line[:200]}" for line in one.table.unreadable[:20])
     library = one.versions.get("library")
     return Run(
-        op=one.op or guess,
-        op_from="text" if one.op else ("numbers" if guess else None),
+        op=one.op or guess or likely,
+        op_from=("text" if one.op else "numbers" if guess else "likely" if likely else None),
         ranks=ranks,
         ranks_listed=len(one.ranks),
         hosts=len({host for host, _ in one.ranks.values()}),

@@ -43,9 +43,10 @@ class Closest:
 class Topology:
     """One host's table. Lists "per GPU" are in the order of ``gpu_indices``.
 
-    ``gpus`` is None when the tool failed before it could count; ``link_counts`` counts each pair
-    once, pairs whose cell is missing not at all; ``nvlink_shown`` is False for ``-mp``, whose
-    table hides NVLink, None when the text doesn't tell; ``complete``: every cell is there.
+    ``gpus`` is None when the tool failed before it could count. ``links[i][j]`` is the cell of two
+    GPUs by place: ``X`` with itself, None where neither direction has it. ``link_counts`` counts
+    each pair once, pairs whose cell is missing not at all. ``nvlink_shown`` is False for ``-mp``,
+    whose table hides NVLink, None when the text doesn't tell. ``complete``: every cell is there.
     """
 
     gpus: int | None
@@ -54,6 +55,7 @@ class Topology:
     nvlink_connected: tuple[tuple[int, ...], ...] = ()
     nvlink_shown: bool | None = None
     link_counts: dict[str, int] = field(default_factory=dict)
+    links: tuple[tuple[str | None, ...], ...] = ()
     nics: tuple[Nic, ...] = ()
     closest_nics: tuple[Closest, ...] = ()
     cpu_affinity: tuple[str | None, ...] = ()
@@ -122,6 +124,15 @@ def _topology(
         nvlink_connected=tuple(map(tuple, connected(indices, joined))),
         nvlink_shown=shown,
         link_counts=dict(sorted(counts.items())),
+        links=tuple(
+            tuple(
+                SELF
+                if one == other
+                else table.cell(names[one], other) or table.cell(names[other], one)
+                for other in gpus
+            )
+            for one in gpus
+        ),
         nics=tuple(Nic(names[place], devices.get(names[place])) for place in nics),
         closest_nics=tuple(_closest(table, place, nics) for place in gpus),
         cpu_affinity=_after(table, gpus, "CPU Affinity"),

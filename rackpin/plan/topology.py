@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from rackpin.parse.topo import read
 from rackpin.plan.data import table
 from rackpin.plan.errors import PlanError
 
@@ -79,19 +80,15 @@ def topology_from_text(text: str) -> Topology:
     one that hides NVLink (``topo -mp``).
     """
     try:
-        from rackpin.parse.topo import read  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        raise PlanError("--topology: this build has no reader of nvidia-smi topo -m") from None
-    try:
-        seen: Any = read(text)
+        seen = read(text)
     except ValueError as error:
         raise PlanError(f"--topology: {error}; give the text of nvidia-smi topo -m") from None
     if not seen.gpus:
-        why = "; ".join(getattr(seen, "errors", ())) or "no GPU is in it"
+        why = "; ".join(seen.errors) or "no GPU is in it"
         raise PlanError(f"--topology: {why}; give the text of nvidia-smi topo -m")
-    if getattr(seen, "nvlink_shown", None) is False:
+    if seen.nvlink_shown is False:
         raise PlanError("--topology: topo -mp hides NVLink; give the text of nvidia-smi topo -m")
-    return topology_of(seen.gpus, getattr(seen, "links", None))
+    return topology_of(seen.gpus, seen.links)
 
 
 def topology_of(gpus: int, links: Any) -> Topology:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rackpin.plan import topology
 from rackpin.plan.choose import Wanted
 from rackpin.plan.drawing import FILLS, drawing
 from rackpin.plan.errors import PlanError
@@ -189,11 +189,9 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(text: str) -> Any:
         if text not in seen:
             raise ValueError("no matrix in it")
-        return types.SimpleNamespace(**seen[text])
+        return types.SimpleNamespace(**{"nvlink_shown": True, "errors": (), **seen[text]})
 
-    module = types.ModuleType("rackpin.parse.topo")
-    monkeypatch.setattr(module, "read", read, raising=False)
-    monkeypatch.setitem(sys.modules, "rackpin.parse.topo", module)
+    monkeypatch.setattr(topology, "read", read)
 
 
 def test_the_reader_of_topo_may_give_rows_or_mappings(reader: None) -> None:
