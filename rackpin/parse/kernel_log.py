@@ -29,8 +29,8 @@ _OOM = re.compile(
     r"|oom_reaper: reaped process) (\d+),? \(?(?:UID \d+, )?\(?([^),\s]+)\)?"
 )
 _LINK = re.compile(
-    r"(?P<name>[\w.-]+): (?P<what>Lost carrier|Gained carrier)|"
-    r"(?P<name2>[\w.-]+): (?:NIC )?[Ll]ink is (?P<what2>[Dd]own|[Uu]p)\b",
+    r"(?P<name>[\w.-]{1,40}): (?P<what>Lost carrier|Gained carrier)|"
+    r"(?P<name2>[\w.-]{1,40}): (?:NIC )?[Ll]ink is (?P<what2>[Dd]own|[Uu]p)\b",
     re.ASCII,
 )
 _IOMMU = re.compile(
@@ -39,7 +39,7 @@ _IOMMU = re.compile(
     r"|DMAR: \[.*?Request device \[(?P<intel>[0-9a-f:.]{7,14})\]"
 )
 _SYMBOL = re.compile(
-    r"(?P<module>[\w-]+): (?P<what>disagrees about version of symbol"
+    r"(?P<module>[\w-]{1,60}): (?P<what>disagrees about version of symbol"
     r"|Unknown symbol|no symbol version for) (?P<symbol>\w+)"
 )
 _FAULTS = (
@@ -53,10 +53,7 @@ _FAULTS = (
     ("NIC limited by PCIe", re.compile(r"mlx5_core .*limited by .*PCIe", re.IGNORECASE)),
     (
         "module rejected by Secure Boot",
-        re.compile(
-            r"Loading of (?:unsigned )?module .* rejected"
-            r"|locked down from EFI|Lockdown: .*unsigned module"
-        ),
+        re.compile(r"Loading of (?:unsigned )?module .* rejected|Lockdown: .*unsigned module"),
     ),
     (
         "nouveau in the way",

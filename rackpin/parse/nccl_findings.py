@@ -44,27 +44,30 @@ def within_one_host(seen: Seen) -> bool:
     return len(hosts) == 1 and ranks > 0 and len(seen.list(f"ranks on {hosts[0]}")) == ranks
 
 
-def derived_errors(seen: Seen) -> list[str]:
-    """Faults told by comparing hosts and lines.
+def derived_errors(seen: Seen) -> dict[str, str]:
+    """Faults told by comparing hosts and lines: a name → the fault in words.
 
     * GPUDirect RDMA is off on a job that goes over the network.
     * Hosts run different builds: other version numbers, or the wording of other releases (the
       blank before the colon went in 2.19 to 2.27, file by file).
     * Loopback is among the interfaces of a job on several hosts (horovod#789).
     """
-    errors = []
+    errors: dict[str, str] = {}
     hosts = seen.list("host")
     off = seen.list("gdr off")
     if off and "Enabled" not in seen.list("gdr") and not within_one_host(seen):
-        errors.append(f"GPU Direct RDMA disabled for {', '.join(off)}")
+        errors["gdr-disabled"] = f"GPU Direct RDMA disabled for {', '.join(off)}"
     for what in ("version", "wording"):
         of = {host: frozenset(seen.list(f"{what} of {host}")) for host in hosts}
         said = [words for words in of.values() if words]
         if len(set(said)) > 1 and _differ(said, what):
-            errors.append(f"different NCCL builds on the hosts {', '.join(hosts)}: other {what}s")
+            where = ", ".join(hosts)
+            errors["different-builds"] = (
+                f"different NCCL builds on the hosts {where}: other {what}s"
+            )
             break
     if len(hosts) > 1 and seen.list("lo on") and len(seen.list("interface")) > 1:
-        errors.append("loopback (lo) is among the interfaces of a job on several hosts")
+        errors["loopback"] = "loopback (lo) is among the interfaces of a job on several hosts"
     return errors
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.loglines import Line, ends_whole, lines
@@ -66,6 +66,8 @@ class NcclLog:
     nvls: bool | None = None
     gdr_disabled: tuple[str, ...] = ()
     plugin: str | None = None
+    several_hosts: bool = False
+    derived: dict[str, str] = field(default_factory=dict)
 
 
 def read(text: str) -> NcclLog:
@@ -93,6 +95,7 @@ def _reading(seen: Seen) -> NcclLog:
     elif over_net or "Disabled" in seen.list("gdr"):
         gdr = False
     nvls = seen.list("nvls")
+    derived = derived_errors(seen)
     return NcclLog(
         nccl_version=seen.first("version"),
         cuda_driver=int(driver) if (driver := seen.first("driver")) else None,
@@ -102,7 +105,9 @@ def _reading(seen: Seen) -> NcclLog:
         bootstrap_interface=seen.first("bootstrap"),
         nranks=max(map(int, seen.list("nranks")), default=None),
         init_complete=True if seen.first("complete") else None,
-        errors=(*seen.list("errors"), *derived_errors(seen)),
+        errors=(*seen.list("errors"), *derived.values()),
+        derived=derived,
+        several_hosts=len(seen.list("host")) > 1,
         warnings=tuple(seen.list("warnings")),
         versions=tuple(seen.list("version")),
         transports=tuple(channels),

@@ -8,6 +8,9 @@ from rackpin.parse.fabric_manager import FabricManager
 from rackpin.parse.kernel_log import Kernel
 from rackpin.parse.modules import Modules
 
+# Links that containers make and take down all day.
+_VIRTUAL = ("veth", "docker", "br-", "cali", "cni", "flannel", "lxc", "tap", "vnet", "virbr")
+
 
 def errors_of(
     messages: Kernel,
@@ -28,7 +31,11 @@ def errors_of(
     said += [f"{name} ({count} lines)" for name, count in messages.faults.items()]
     said += [f"{s.module}: {s.problem} {s.symbol}" for s in messages.symbols]
     said += [f"out of memory: killed {o.process} ({o.pid})" for o in messages.oom]
-    said += [f"{name}: lost carrier {times} times" for name, times in messages.lost_carrier.items()]
+    said += [
+        f"{name}: lost carrier {times} times"
+        for name, times in messages.lost_carrier.items()
+        if not name.startswith(_VIRTUAL)
+    ]
     said += [f"could not {r.action} {r.module}: {r.why}" for r in mods.refused]
     said += _dkms(built, mods.loaded_version)
     if packages:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rackpin.parse.loglines import Line
 
-_UNIT = r"[\w@:.\\-]+\.(?:service|socket|target|timer|mount|slice|path|device|scope)"
+_UNIT = r"[\w@:.\\-]{1,160}\.(?:service|socket|target|timer|mount|slice|path|device|scope)"
 _HEAD = re.compile(rf"^(?:[●○×↻*x] |\u00d7 )?({_UNIT})(?: - (.*))?$")
 _STATE = re.compile(r"^(Active|Loaded|Main PID|Result|Process): (.*)$")
 _SHOW = re.compile(r"^([A-Z][A-Za-z]{1,60})=(.*)$")
