@@ -12,6 +12,7 @@ from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.loglines import lines
 
 _LEAST_MEMLOCK = 1 << 30  # bytes; NCCL registers buffers of this order (failures F066)
+_NO_SWITCH = "NV_WARN_NOTHING_TO_DO"
 _LEAST_FILES = 4096  # raylet and engine need more (failures F068)
 _UNIT_BYTES = {"bytes": 1, "kbytes": 1024}
 _CARDS = ("3D controller", "VGA compatible controller", "Display controller", "Ethernet controller",
@@ -96,6 +97,10 @@ def _system(text: str) -> Iterator[tuple[Reading, str]]:
         )
     yield from _dkms(seen)
     yield from _pci(seen)
+    fabric = seen.fabric_manager
+    other = fabric and [error for error in fabric.errors if _NO_SWITCH not in error]
+    if fabric and other and not (fabric.mismatch or fabric.switch_errors):
+        yield _fact("system.fabric-error"), rf"\[(?:ERROR|CRITICAL|FATAL)\] \[tid(?!.*{_NO_SWITCH})"
     for interface, count in seen.lost_carrier.items():
         if re.match(r"ib|mlx|rdma|roce", interface):
             fact = _fact("system.link-flap", interface=interface, count=count)
