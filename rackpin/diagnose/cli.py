@@ -20,7 +20,9 @@ def diagnose_command(logs: Sequence[IO[bytes]], as_json: bool) -> None:
     Logs of all nodes given together are judged together. Exit 0 when nothing known was found
     (that does not prove that nothing is wrong), 1 with findings, 2 for bad usage.
     """
-    texts = [(log.name, log.read().decode("utf-8", errors="replace")) for log in logs]
+    texts = [
+        (getattr(log, "name", "-"), log.read().decode("utf-8", errors="replace")) for log in logs
+    ]
     findings = diagnose(texts)
     if as_json:
         click.echo(json.dumps([as_data(finding) for finding in findings], ensure_ascii=False))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 # Colours, titles, and colour codes that lost their escape character on the way.
 _ANSI = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}\x07?|\[(?:\d{1,2};){0,3}\d{0,2}m"
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}\x07?"
+    r"|\[(?:\d{1,2};){0,3}\d{1,2}m(?!(?:s|in|b)\b)"
 )
 _BREAK = re.compile(r"\r*\n|\r")
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
