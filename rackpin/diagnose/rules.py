@@ -121,8 +121,9 @@ def _ready(path: Path, rule: Rule) -> Ready:
 
 
 def loose(pattern: str) -> str:
-    """A blank outside of ``[…]`` stands for any white space: messages come wrapped."""
-    made, inside, at = "", False, 0
+    """A blank outside of ``[…]`` stands for any white space: messages come wrapped. In a
+    look-behind it is one character of it, as those have a fixed width."""
+    made, inside, behind, at = "", False, False, 0
     while at < len(pattern):
         char = pattern[at]
         if char == "\\":
@@ -133,8 +134,12 @@ def loose(pattern: str) -> str:
             inside = True
         elif char == "]":
             inside = False
+        elif pattern.startswith(("(?<!", "(?<="), at):
+            behind = True
+        elif char == ")":
+            behind = False
         if char == " " and not inside:
-            made += r"\s" if pattern[at + 1 : at + 2] in ("?", "*", "+", "{") else r"\s+"
+            made += r"\s" if behind or pattern[at + 1 : at + 2] in ("?", "*", "+", "{") else r"\s+"
         else:
             made += char
         at += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 _ADVICE = re.compile(
     r"iommu=pt|NUMA auto balancing|kernel\.numa_balancing|Missing \"?iommu|MSCCL|"
     r"could not find any local path|Kernel version .* dmabuf|"
-    r"Failed to open libibverbs|"
+    r"Failed to open libibverbs|\(ras/|"
     r"NET/OFI .*(?:not supported, using|falling back|is recommended)",
     re.IGNORECASE,
 )

@@ -14,7 +14,7 @@ _STATE = re.compile(r"^(Active|Loaded|Main PID|Result|Process): (.*)$")
 _SHOW = re.compile(r"^([A-Z][A-Za-z]{1,60})=(.*)$")
 _RESULT = re.compile(
     rf"\b({_UNIT}): (?:Failed with result '([\w-]+)'"
-    r"|Main process exited, code=(\w+), status=(\d+)/?(\S*))"
+    r"|(?:Main|Control) process exited, code=(\w+), status=(\d+)/?(\S*))"
 )
 _ROW = re.compile(
     rf"^(?:[●○×*] )?({_UNIT})\s+(loaded|not-found|masked|bad-setting|error)\s+(\w+)\s+([\w-]+)\b"
