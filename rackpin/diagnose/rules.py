@@ -16,6 +16,7 @@ from rackpin.stack.model import Model
 
 HERE = Path(__file__).resolve().parent
 XIDS = "xids.yaml"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times faster
 T = TypeVar("T")
 Kind = Literal["root", "symptom", "wrapper"]
 Confidence = Literal["high", "medium", "low"]
@@ -104,7 +105,7 @@ def xids() -> dict[int, Xid]:
 
 def _checked(path: Path, shape: TypeAdapter[T]) -> T:
     try:
-        return shape.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return shape.validate_python(yaml.load(path.read_text(encoding="utf-8"), LOADER))
     except (yaml.YAMLError, ValidationError) as why:
         raise RuleError(f"{path.name}: {why}") from None
 

@@ -15,6 +15,9 @@ _MISMATCH = re.compile(
     r"fabric manager NVIDIA GPU driver interface version (?P<fm>\d+(?:\.\d+)+)\s+don't match"
     r"(?:\s+with driver version (?P<driver>\d+(?:\.\d+)+))?"
 )
+_STATE = re.compile(
+    r"^\s*Fabric\s*\n\s*State\s+: ([A-Z][\w /]*?)\s*\n\s*Status\s+: ([\w /]+?)\s*$", re.M
+)
 _SWITCH = re.compile(
     r"detected NVSwitch (?P<severity>non-fatal|fatal) error "
     r"(?P<code>\d+) on fid \d+ on NVSwitch pci bus id "
@@ -39,7 +42,8 @@ class SwitchError:
 @dataclass(frozen=True)
 class FabricManager:
     """``errors``: texts of [ERROR] records and worse, one for each record. ``no_nvswitch``: it
-    saw no NVSwitch, which is normal on PCIe machines and a fault on SXM ones."""
+    saw no NVSwitch, which is normal on PCIe machines and a fault on SXM ones. ``gpu_states``:
+    ``State/Status`` of each GPU's Fabric section in ``nvidia-smi -q``."""
 
     records: int
     errors: tuple[str, ...]
@@ -48,6 +52,7 @@ class FabricManager:
     driver: str | None
     mismatch: bool
     no_nvswitch: bool
+    gpu_states: tuple[str, ...] = ()
 
 
 def fabric_manager(lines: Sequence[Line]) -> FabricManager | None:
@@ -67,7 +72,8 @@ def fabric_manager(lines: Sequence[Line]) -> FabricManager | None:
                 SwitchError(int(match["code"]), match["severity"], match["bus"], int(match["port"]))
             )
     differs = _MISMATCH.search(joined)
-    if not (records or mentioned or differs):
+    states = tuple(f"{match[1]}/{match[2]}" for match in _STATE.finditer(joined))
+    if not (records or mentioned or differs or states):
         return None
     return FabricManager(
         records,
@@ -77,4 +83,5 @@ def fabric_manager(lines: Sequence[Line]) -> FabricManager | None:
         differs["driver"] if differs else None,
         bool(differs),
         "NV_WARN_NOTHING_TO_DO" in joined,
+        states,
     )

@@ -42,6 +42,10 @@ _SYMBOL = re.compile(
     r"(?P<module>[\w-]{1,60}): (?P<what>disagrees about version of symbol"
     r"|Unknown symbol|no symbol version for) (?P<symbol>\w+)"
 )
+_MAGIC = re.compile(
+    r"(?P<module>[\w-]{1,60}): version magic '"
+    r"(?P<built>[^' ]+)[^']*' should be '(?P<running>[^' ]+)"
+)
 _FAULTS = (
     ("driver out of memory", re.compile(r"NV_ERR_NO_MEMORY")),
     ("GPU fell off the bus", re.compile(r"GPU has fallen off the bus")),
@@ -49,6 +53,8 @@ _FAULTS = (
     ("GPU not initialised", re.compile(r"RmInitAdapter failed|rm_init_adapter failed")),
     ("peermem invalid context", re.compile(r"nv_get_p2p_free_callback:\d+ ERROR")),
     ("IOMMU page fault", re.compile(r"IO_PAGE_FAULT|DMAR: .*fault")),
+    ("memory errors corrected (EDAC)", re.compile(r"EDAC [^\n]{0,40}\b[1-9]\d* CE ")),
+    ("memory errors not corrected (EDAC)", re.compile(r"EDAC [^\n]{0,40}\b[1-9]\d* UE ")),
     ("PCIe AER error", re.compile(r"PCIe Bus Error: severity=Uncorrect|AER: Uncorrected")),
     ("NIC limited by PCIe", re.compile(r"mlx5_core .*limited by .*PCIe", re.IGNORECASE)),
     (
@@ -109,6 +115,15 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Magic:
+    """A module built for another kernel than the running one."""
+
+    module: str
+    module_kernel: str
+    running_kernel: str
+
+
+@dataclass(frozen=True)
 class Kernel:
     """``faults``: text → number of lines. ``lost_carrier``: interface → times its link went.
     ``iommu_faults``: PCI addresses whose DMA the IOMMU refused."""
@@ -121,6 +136,7 @@ class Kernel:
     faults: dict[str, int]
     lost_carrier: dict[str, int]
     iommu_faults: tuple[str, ...]
+    version_magic: tuple[Magic, ...]
 
 
 def kernel(lines: Sequence[Line]) -> Kernel:
@@ -131,6 +147,7 @@ def kernel(lines: Sequence[Line]) -> Kernel:
     faults: Counter[str] = Counter()
     carrier: Counter[str] = Counter()
     iommu: dict[str, None] = {}
+    magic: dict[Magic, None] = {}
     oom: dict[Oom, None] = {}
     symbols: dict[Symbol, None] = {}
     for line in lines:
@@ -147,6 +164,8 @@ def kernel(lines: Sequence[Line]) -> Kernel:
                 faults[name] += 1
         if match := _IOMMU.search(text):
             iommu[match["amd"] or match["amd2"] or match["intel"]] = None
+        if match := _MAGIC.search(text):
+            magic[Magic(match["module"], match["built"], match["running"])] = None
         if match := _OOM.search(text):
             oom[Oom(int(match[1]), match[2])] = None
         if match := _SYMBOL.search(text):
@@ -162,6 +181,7 @@ def kernel(lines: Sequence[Line]) -> Kernel:
         faults=dict(faults),
         lost_carrier=dict(carrier),
         iommu_faults=tuple(iommu),
+        version_magic=tuple(magic),
     )
 
 

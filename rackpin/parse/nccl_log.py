@@ -20,10 +20,12 @@ _WARN = re.compile(
     r"^(?:\[\d+\] )?(?:(?P<where>[\w./-]{1,120}\.(?:cc|cu|c|h|cpp):\d+)(?: \([\w:]+\))? )?"
     r"(?:\[[\d-]+ [\d:]+\] )?(?:NCCL )?WARN\b ?(?P<text>.*)$"
 )
-_OURS = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version \d)|\] INFO |\] [\w./]+:\d+ WARN ")
+_OURS = re.compile(
+    r"\b(?:NCCL (?:INFO|WARN|TRACE|ERROR)|[NR]CCL version ?:? ?\d)|\] INFO |\] [\w./]+:\d+ WARN "
+)
 _TRACE = re.compile(r"^(?:\[\d+\] )?(?:NCCL )?INFO (?P<text>.*)$")
 _VERSION = re.compile(
-    r"NCCL version ?:? ?(\d+\.\d+(?:\.\d+)?(?:[-.][a-z]\w*)?(?:\+(?:cuda|hip)[\d.]+\d)?)(?= |$)"
+    r"[NR]CCL version ?:? ?(\d+\.\d+(?:\.\d+)?(?:\+(?:cuda|hip)[\d.]+\d)?)(?=[ \-:,)\]]|$)"
 )
 _VLLM_VERSION = re.compile(r"vLLM is using nccl==(\d+\.\d+(?:\.\d+)?)")
 _BOOTSTRAP = re.compile(r"Bootstrap ?: Using (?:\[\d+\] ?)?([\w.@-]+):")
@@ -34,9 +36,13 @@ _HCA = re.compile(r"\[\d+\] ?([\w.+-]+:\d+/(?:IB|RoCE)(?:/SHARP)?)(?=[ ;]|$)")
 _P2P_PLUGIN = re.compile(r"^P2P plugin ([\w -]+)$")
 _RANK = re.compile(r"\brank (\d+) nranks (\d+)\b")
 _VIA = re.compile(r"(?:\]|\d) (?:\[(?:send|receive)\] )?via ([\w/() .-]+?)(?: comm \S.*)?$")
-_GDR = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA \d+ '([^']+)'")
+_GDR = re.compile(  # the second form is of 2.4 to 2.7
+    r"GPU Direct RDMA (Enabled|Disabled) for (?:HCA \d+ '([^']+)'|GPU \S+ / (HCA \d+)\b)"
+)
 _INTERFACE = re.compile(r"^NET(?:/\w+)? ?: Using interface ([\w.@-]+):")
-_LAST_ERROR = re.compile(r"^(?:Last error:|(?:Test )?NCCL failure|.*\bNCCL [Ee]rror\b)")
+_LAST_ERROR = re.compile(
+    r"^(?:Last error:|(?:[\w.-]{1,80}: )?(?:Test )?NCCL failure|.*\bNCCL [Ee]rror\b)"
+)
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,7 @@ def _note(seen: Seen, host: str, message: str, whole: bool) -> None:
         _transport(seen, match[1].strip())
     if match := _GDR.search(message):
         seen.add("gdr", match[1])
-        seen.add("gdr off", match[2] if match[1] == "Disabled" else "")
+        seen.add("gdr off", (match[2] or match[3]) if match[1] == "Disabled" else "")
     if match := re.search(r"NVLS multicast support (is(?: not)? available)", message):
         seen.add("nvls", match[1])
     if re.match(r"NET/IB ?: No device found", message):

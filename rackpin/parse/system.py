@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rackpin.parse.apt_output import Apt, apt_output
 from rackpin.parse.dkms import DkmsModule, dkms_line
 from rackpin.parse.fabric_manager import FabricManager, fabric_manager
-from rackpin.parse.kernel_log import Kernel, Oom, Sxid, Symbol, Versions, Xid, kernel
+from rackpin.parse.kernel_log import Kernel, Magic, Oom, Sxid, Symbol, Versions, Xid, kernel
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.limits import Limit, limits
 from rackpin.parse.loglines import Line, ends_whole, lines
@@ -41,6 +41,7 @@ class SystemReading:
     faults: dict[str, int]
     lost_carrier: dict[str, int]
     iommu_faults: tuple[str, ...]
+    version_magic: tuple[Magic, ...]
     refused: tuple[Refused, ...]
     modinfo: Modinfo | None
     secure_boot: bool | None
@@ -86,6 +87,7 @@ def read(text: str) -> SystemReading:
         faults=messages.faults,
         lost_carrier=messages.lost_carrier,
         iommu_faults=messages.iommu_faults,
+        version_magic=messages.version_magic,
         refused=mods.refused,
         modinfo=mods.modinfo,
         secure_boot=mods.secure_boot,
@@ -139,7 +141,13 @@ def _tools(
     bounds: tuple[Limit, ...],
 ) -> tuple[str, ...]:
     """The tools that speak, the one a reader would name first being first."""
-    spoke_kernel = bool(messages.xids or messages.sxids or messages.mismatch or messages.symbols)
+    spoke_kernel = bool(
+        messages.xids
+        or messages.sxids
+        or messages.mismatch
+        or messages.symbols
+        or messages.version_magic
+    )
     dress = kernel_lines(every)
     cache = packages is not None and bool(packages.packages)
     apt_speaks = packages is not None and not cache

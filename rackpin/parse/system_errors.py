@@ -30,6 +30,10 @@ def errors_of(
         )
     said += [f"{name} ({count} lines)" for name, count in messages.faults.items()]
     said += [f"{s.module}: {s.problem} {s.symbol}" for s in messages.symbols]
+    said += [
+        f"{m.module} is built for kernel {m.module_kernel}, running {m.running_kernel}"
+        for m in messages.version_magic
+    ]
     said += [f"out of memory: killed {o.process} ({o.pid})" for o in messages.oom]
     said += [
         f"{name}: lost carrier {times} times"

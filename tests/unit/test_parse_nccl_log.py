@@ -142,3 +142,29 @@ def test_the_command_says_why_it_refuses() -> None:
         "mlx5_0:1/IB",
         "mlx5_3:1/IB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        (
+            "a:1:1 [0] NCCL INFO RCCL version 2.18.3+hip6.0 HEAD:2f6d59e",
+            "nccl_version",
+            "2.18.3+hip6.0",
+        ),
+        ("RCCL version : 2.22.3-develop:abc", "nccl_version", "2.22.3"),
+        ("DistBackendError: internal error, NCCL version 2.21.5", "nccl_version", "2.21.5"),
+        ("INFO 01-01 10:00:00 [pynccl.py:63] vLLM is using nccl==2.27.3", "nccl_version", "2.27.3"),
+        ("a:1:1 [0] NCCL INFO Bootstrap : Using [0]ib0:10.0.0.1<0>", "bootstrap_interface", "ib0"),
+        (
+            "a:1:1 [0] NCCL INFO NET/IB: GPU Direct RDMA Enabled for GPU 0[15000] / HCA 0 (distance 2 <= 5), read 0",
+            "gdr",
+            True,
+        ),  # noqa: E501
+        ("a:1:1 [0] NCCL INFO Using network AWS Libfabric", "network", "AWS Libfabric"),
+        ("a:1:1 [0] NCCL INFO NVLS multicast support is not available on dev 0", "nvls", False),
+        ("gn26: Test NCCL failure common.cu:959 'internal error'", "nccl_version", None),
+    ],
+)
+def test_dialects(line: str, name: str, value: object) -> None:
+    assert getattr(read(line + "\n"), name) == value
