@@ -35,7 +35,7 @@ _DEVICES = re.compile(r"^NET/([\w ]+?) ?: Using (\[0\].*)$")
 _HCA = re.compile(r"\[\d+\] ?([\w.+-]+:\d+/(?:IB|RoCE)(?:/SHARP)?)(?=[ ;]|$)")
 _P2P_PLUGIN = re.compile(r"^P2P plugin ([\w -]+)$")
 _RANK = re.compile(r"\brank (\d+) nranks (\d+)\b")
-_VIA = re.compile(r"(?:\]|\d) (?:\[(?:send|receive)\] )?via ([\w/() .-]+?)(?: comm \S.*)?$")
+_VIA = re.compile(r"(?:\]|\d) (?:\[(?:send|receive)\] )?via ([\w/() .-]{1,80}?)(?: comm \S.*)?$")
 _GDR = re.compile(  # the second form is of 2.4 to 2.7
     r"GPU Direct RDMA (Enabled|Disabled) for (?:HCA \d+ '([^']+)'|GPU \S+ / (HCA \d+)\b)"
 )

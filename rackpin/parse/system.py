@@ -125,8 +125,13 @@ def _sure(every: list[Line], whole: bool) -> list[Line]:
     if whole or not every:
         return every
     last = every[-1]
-    cut = [re.sub(r"\S*\d[\w.:/+-]*$", "", part).rstrip() for part in (last.text, last.shown)]
-    return [*every[:-1], Line(last.number, cut[0], cut[1], last.level)]
+    return [*every[:-1], Line(last.number, _uncut(last.text), _uncut(last.shown), last.level)]
+
+
+def _uncut(text: str) -> str:
+    """The text without its last word, if that has a digit."""
+    rest, _, word = text.rpartition(" ")
+    return rest.rstrip() if any(char.isdigit() for char in word) else text
 
 
 def _tools(

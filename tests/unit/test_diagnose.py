@@ -205,3 +205,11 @@ def test_unknown_stays_unknown() -> None:
     assert [line.number for line in unknown_errors([text])] == [2]
     fine = CliRunner().invoke(main, ["diagnose", "-"], input="a line\n")
     assert "no line looks like an error" in fine.output
+
+
+@pytest.mark.parametrize("piece", ["x", "a.", "[", "via ", "Depends: "])
+def test_one_endless_line_takes_no_endless_time(piece: str) -> None:
+    def work(text: str) -> object:
+        return diagnose([("log", text)])
+
+    assert grows_gently(work, piece * (30_000 // len(piece)))
