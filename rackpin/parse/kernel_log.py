@@ -164,13 +164,14 @@ def kernel(lines: Sequence[Line]) -> Kernel:
                 faults[name] += 1
         if match := _IOMMU.search(text):
             iommu[match["amd"] or match["amd2"] or match["intel"]] = None
-        if match := _MAGIC.search(text):
+        if "version magic" in text and (match := _MAGIC.search(text)):
             magic[Magic(match["module"], match["built"], match["running"])] = None
         if match := _OOM.search(text):
             oom[Oom(int(match[1]), match[2])] = None
-        if match := _SYMBOL.search(text):
+        if "symbol" in text and (match := _SYMBOL.search(text)):
             symbols[Symbol(match["module"], match["what"], match["symbol"])] = None
-        if (match := _LINK.search(text)) and (match["what"] or match["what2"]) in _GONE:
+        link = _LINK.search(text) if "arrier" in text or "ink is" in text else None
+        if (match := link) and (match["what"] or match["what2"]) in _GONE:
             carrier[match["name"] or match["name2"]] += 1
     return Kernel(
         xids=tuple(Xid(bus, code, count) for (bus, code), count in xids.items()),

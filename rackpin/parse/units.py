@@ -62,7 +62,7 @@ def units(lines: Sequence[Line]) -> tuple[tuple[Unit, ...], tuple[str, ...]]:
     current = ""
     for line in lines:
         text = line.shown
-        if match := _RESULT.search(text):
+        if ("result" in text or "exited" in text) and (match := _RESULT.search(text)):
             names[match[1]] = None
             states[match[1]] = "failed"
             results[match[1]] = match[2] or results.get(match[1]) or f"{match[3]} {match[4]}"

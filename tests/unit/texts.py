@@ -32,7 +32,7 @@ def spoiled(text: str) -> st.SearchStrategy[str]:
 
 
 def grows_gently(work: Callable[[str], object], text: str) -> bool:
-    """Whether ten times the text takes less than twenty times the time of the processor (best of three)."""
+    """Whether ten times the text takes less than twenty times the processor's time."""
 
     def taken(times: int) -> float:
         whole = text * times
