@@ -14,7 +14,7 @@ _RELATIONS = "Depends|PreDepends|Pre-Depends|Recommends|Conflicts|Breaks"
 _UNMET = re.compile(
     rf"^(?:(?P<package>[a-z0-9][\w.+:-]*) ?: )?(?P<relation>{_RELATIONS}): "
     r"(?P<needs>[a-z0-9][\w.+:-]*)"
-    r"(?: \((?P<op>[<>=]{1,2}) ?(?P<version>[^)\s]+)\))?(?: but (?P<reason>.+?))?\s*$"
+    r"(?: \((?P<op>[<>=]{1,2}) ?(?P<version>[^)\s]+)\))?(?: but (?P<reason>.+?))?(?: or)?\s*$"
 )
 _KEY = re.compile(r"NO_PUBKEY ([0-9A-F]{8,40})")
 _LOCK = re.compile(

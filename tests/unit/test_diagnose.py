@@ -213,3 +213,15 @@ def test_one_endless_line_takes_no_endless_time(piece: str) -> None:
         return diagnose([("log", text)])
 
     assert grows_gently(work, piece * (30_000 // len(piece)))
+
+
+def test_a_failed_build_explains_what_dpkg_says_of_it() -> None:
+    text = (
+        "Error! Bad return status for module build on kernel: 6.1.0-21-amd64 (x86_64)\n"
+        "dpkg: error processing package nvidia-kernel-dkms (--configure):\n"
+        " installed nvidia-kernel-dkms package post-installation script subprocess returned error "
+        "exit status 10\n"
+        "dpkg: dependency problems prevent configuration of nvidia-driver:\n"
+        "E: Sub-process /usr/bin/dpkg returned an error code (1)\n"
+    )
+    assert [finding.rule for finding in diagnose([("log", text)])] == ["dkms.build-failed"]

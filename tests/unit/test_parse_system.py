@@ -222,3 +222,17 @@ def test_the_fabric_state_of_each_gpu() -> None:
     fabric = read(gpu + other).fabric_manager
     assert fabric is not None
     assert fabric.gpu_states == ("Completed/Success", "In Progress/N/A")
+
+
+def test_alternatives_and_versions_of_unmet_dependencies() -> None:
+    apt = read(
+        "The following packages have unmet dependencies:\n"
+        " nvidia-driver : Depends: nvidia-driver-libs (= 390.87-8) but it is not going to be "
+        "installed or\n"
+        "                 Depends: nvidia-alternative (= 390.87-8) but 410.104-1 is to be installed\n"
+    ).apt
+    assert apt is not None
+    assert [(u.package, u.needs, u.have, u.reason) for u in apt.unmet] == [
+        ("nvidia-driver", "nvidia-driver-libs", None, "it is not going to be installed"),
+        ("nvidia-driver", "nvidia-alternative", "410.104-1", "410.104-1 is to be installed"),
+    ]
