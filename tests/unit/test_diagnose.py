@@ -225,3 +225,8 @@ def test_a_failed_build_explains_what_dpkg_says_of_it() -> None:
         "E: Sub-process /usr/bin/dpkg returned an error code (1)\n"
     )
     assert [finding.rule for finding in diagnose([("log", text)])] == ["dkms.build-failed"]
+
+
+def test_patterns_begin_at_any_line() -> None:
+    text = "a first line\nNo devices were found\n"
+    assert [(f.rule, f.line) for f in diagnose([("log", text)])] == [("driver.no-devices", 2)]

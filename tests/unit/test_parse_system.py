@@ -229,7 +229,7 @@ def test_alternatives_and_versions_of_unmet_dependencies() -> None:
         "The following packages have unmet dependencies:\n"
         " nvidia-driver : Depends: nvidia-driver-libs (= 390.87-8) but it is not going to be "
         "installed or\n"
-        "                 Depends: nvidia-alternative (= 390.87-8) but 410.104-1 is to be installed\n"
+        "        Depends: nvidia-alternative (= 390.87-8) but 410.104-1 is to be installed\n"
     ).apt
     assert apt is not None
     assert [(u.package, u.needs, u.have, u.reason) for u in apt.unmet] == [
