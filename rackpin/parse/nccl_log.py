@@ -17,7 +17,8 @@ from rackpin.parse.nccl_findings import Seen, advisory, derived_errors
 
 _WHO = re.compile(r"^(?P<host>[\w.-]{1,120}):\d+:\d+ (?:\[(?P<device>\d+)\] )?")
 _WARN = re.compile(
-    r"^(?:\[\d+\] )?(?:(?P<where>[\w./-]{1,120}\.(?:cc|cu|c|h|cpp):\d+)(?: \([\w:]+\))? )?"
+    r"^(?:\[\d+\] )?(?:(?P<where>[\w./-]{1,120}\.(?:cc|cu|c|h|cpp):\d+)(?: \([\w:]+\))? "
+    r"|(?P<function>\S.{0,200}?:\d+) (?=NCCL WARN))?"
     r"(?:\[[\d-]+ [\d:]+\] )?(?:NCCL )?WARN\b ?(?P<text>.*)$"
 )
 _OURS = re.compile(
@@ -34,7 +35,7 @@ _INTERNAL = re.compile(r"^Using internal Network (\w+)")
 _DEVICES = re.compile(r"^NET/([\w ]+?) ?: Using (\[0\].*)$")
 _HCA = re.compile(r"\[\d+\] ?([\w.+-]+:\d+/(?:IB|RoCE)(?:/SHARP)?)(?=[ ;]|$)")
 _P2P_PLUGIN = re.compile(r"^P2P plugin ([\w -]+)$")
-_RANK = re.compile(r"\brank (\d+) nranks (\d+)\b")
+_RANK = re.compile(r"\brank (\d+) n[rR]anks (\d+)\b")
 _VIA = re.compile(r"(?:\]|\d) (?:\[(?:send|receive)\] )?via ([\w/() .-]{1,80}?)(?: comm \S.*)?$")
 _GDR = re.compile(  # the second form is of 2.4 to 2.7
     r"GPU Direct RDMA (Enabled|Disabled) for (?:HCA \d+ '([^']+)'|GPU \S+ / (HCA \d+)\b)"
@@ -191,7 +192,9 @@ def _note(seen: Seen, host: str, message: str, whole: bool) -> None:
         _transport(seen, match[1].strip())
     if match := _GDR.search(message):
         seen.add("gdr", match[1])
-        seen.add("gdr off", (match[2] or match[3]) if match[1] == "Disabled" else "")
+        sockets = message.startswith("NET/Socket")  # they never have it
+        off = (match[2] or match[3]) if match[1] == "Disabled" and not sockets else ""
+        seen.add("gdr off", off)
     if match := re.search(r"NVLS multicast support (is(?: not)? available)", message):
         seen.add("nvls", match[1])
     if re.match(r"NET/IB ?: No device found", message):

@@ -168,3 +168,20 @@ def test_the_command_says_why_it_refuses() -> None:
 )
 def test_dialects(line: str, name: str, value: object) -> None:
     assert getattr(read(line + "\n"), name) == value
+
+
+def test_a_warning_may_name_a_function_in_place_of_a_file() -> None:
+    log = read(
+        "a:1:2 [0] ncclResult_t nccl_net_ofi_init_v6(ncclDebugLogger_t):162 NCCL WARN NET/OFI "
+        "Initializing plugin failed\n"
+    )
+    assert log.errors == ("NET/OFI Initializing plugin failed",)
+
+
+def test_sockets_without_gdr_are_no_error() -> None:
+    log = read(
+        "a:1:1 [0] NCCL INFO Using network Socket\n"
+        "a:1:1 [0] NCCL INFO NET/Socket : GPU Direct RDMA Disabled for HCA 0 'eth0'\n"
+        "a:1:1 [0] NCCL INFO comm 0x5 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0\n"
+    )
+    assert (log.network, log.gdr, log.nranks, log.errors) == ("Socket", False, 16, ())
