@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_MESSAGE = re.compile(r"^(?P<kind>[EW]): (?P<text>.+)$")
+_MESSAGE = re.compile(r"^(?P<kind>[EW]): ?(?P<text>[A-Z].+)$")
 _DPKG = re.compile(
     r"^(?:dpkg: error.*|dpkg-deb: error.*|Errors were encountered while processing:)$"
 )

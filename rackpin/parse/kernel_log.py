@@ -55,6 +55,7 @@ _FAULTS = (
     ("IOMMU page fault", re.compile(r"IO_PAGE_FAULT|DMAR: .*fault")),
     ("memory errors corrected (EDAC)", re.compile(r"EDAC [^\n]{0,40}\b[1-9]\d* CE ")),
     ("memory errors not corrected (EDAC)", re.compile(r"EDAC [^\n]{0,40}\b[1-9]\d* UE ")),
+    ("segmentation fault of a process", re.compile(r"\]: segfault at [0-9a-f]+ ip ")),
     ("PCIe AER error", re.compile(r"PCIe Bus Error: severity=Uncorrect|AER: Uncorrected")),
     ("NIC limited by PCIe", re.compile(r"mlx5_core .*limited by .*PCIe", re.IGNORECASE)),
     (

@@ -110,12 +110,13 @@ def test_dkms_both_spellings_and_states() -> None:
     text = (
         "nvidia/550.54.15, 6.8.0-2-generic, x86_64: installed (WARNING! Diff between built and "
         "installed module!)\nnvidia, 535.54.03, 6.8.0-2-generic, x86_64: built\n"
-        "kpatch, 0.3.2: added\n"
+        "kpatch, 0.3.2: added\n8812au, 4.2.2, 4.4.0-24-generic, x86_64: installed (WARNING! Diff\n"
     )
     assert [(m.module, m.version, m.kernel, m.state, m.differs) for m in read(text).dkms] == [
         ("nvidia", "550.54.15", "6.8.0-2-generic", "installed", 1),
         ("nvidia", "535.54.03", "6.8.0-2-generic", "built", 0),
         ("kpatch", "0.3.2", None, "added", 0),
+        ("8812au", "4.2.2", "4.4.0-24-generic", "installed", 1),
     ]
 
 
