@@ -18,6 +18,7 @@ COMMANDS = {
     "audit": "rackpin.audit.cli:audit",
     "bundle": "rackpin.bundle.cli:bundle_command",
     "check": "rackpin.compat.cli:check_command",
+    "diagnose": "rackpin.diagnose.cli:diagnose_command",
     "diff": "rackpin.stack.lock_cli:diff_command",
     "image": "rackpin.image.cli:image",
     "inventory": "rackpin.inventory_cli:inventory",
