@@ -389,7 +389,8 @@ def test_the_stages_after_it_agree(pinned: Site) -> None:
     assert first.code == 0, first.tail
     before, asked = pinned.ask(SNAPSHOT), len(pinned.mirror.requests)
     second = pinned.run("deploys/base.py")
-    assert second.code == 0 and second.counts == {"executions": {HOST: 1}, "misses": 0}
+    assert second.code == 0, second.tail
+    assert second.counts == {"executions": {HOST: 1}, "misses": 0}, second.tail
     assert pinned.ask(SNAPSHOT) == before and pinned.mirror.requests[asked:] == []
 
 
