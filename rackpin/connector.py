@@ -151,7 +151,7 @@ class FleetConnector(SSHConnector):
             for cls, kwargs in facts:
                 self.host.get_fact(cls, **kwargs)
         commands = [
-            Command(f"fact.{number}", raw(command), deadlines.FACT_S)
+            Command(f"fact.{number}", raw(command), deadlines.FACT_S, writes=True)
             for number, (command, _) in enumerate(recorded)
         ]
         nonce = secrets.token_hex(16)
