@@ -175,8 +175,9 @@ def test_a_probe_without_an_answer_is_an_error(text: str) -> None:
 
 
 def test_a_file_that_grows_without_end_is_cut_off_but_apts_own_cache_is_not() -> None:
-    """apt-cache was killed when it wrote its cache, and its answer looked like no package at all."""
-    write = f"head -c $(( {batch.FILE_BLOCKS} * 512 + 1024 )) /dev/zero >/dev/shm/rackpin-big; echo rc=$?"
+    """apt-cache, killed as it wrote its cache, gave an answer as of no package at all."""
+    size = batch.FILE_BLOCKS * 512 + 1024
+    write = f"head -c {size} /dev/zero >/dev/shm/rackpin-big; echo rc=$?"
     found = {}
     for writes in (False, True):
         command = Command("x", f"{write}; rm -f /dev/shm/rackpin-big", 10, writes=writes)
