@@ -1,0 +1,1 @@
+"""Simulated hardware of lab hosts."""
