@@ -14,6 +14,8 @@ from rackpin.lab.hardware import drivers, faults, identity
 from rackpin.lab.hardware.model import Gpu, Nic, Node, Preset, Slot
 
 DIRECTORY = Path(__file__).resolve().parents[3] / "lab" / "hardware"
+
+
 def names(directory: Path = DIRECTORY) -> list[str]:
     return sorted(path.stem for path in directory.glob("*.yaml"))
 

@@ -43,7 +43,11 @@ KEYS = {
     "nvlink --status": "nvlink",
     "nvlink -e": "nvlink-errors",
     "nvlink --errorcounters": "nvlink-errors",
-    **{f"{word} {on}": "persistence" for word in ("-pm", "--persistence-mode") for on in ("1", "ENABLED")},
+    **{
+        f"{word} {on}": "persistence"
+        for word in ("-pm", "--persistence-mode")
+        for on in ("1", "ENABLED")
+    },
     "--version": "version",
     "-h": "help",
     "--help": "help",
@@ -80,7 +84,10 @@ MODES: dict[str, Callable[[Node], Parts]] = {
     "xml": smi_query.xml,
     "topo": smi_topo.matrix,
     "topo-pcie": lambda node: smi_topo.matrix(node, nvlink=False),
-    **{f"p2p-{kind}": lambda node, kind=kind: smi_topo.peers(node, kind) for kind in smi_topo.P2P_KINDS},
+    **{
+        f"p2p-{kind}": lambda node, kind=kind: smi_topo.peers(node, kind)
+        for kind in smi_topo.P2P_KINDS
+    },
     "nvlink": smi_nvlink.status,
     "nvlink-errors": smi_nvlink.errors,
     "persistence": _persistence,

@@ -73,9 +73,7 @@ def fields_of(node: Node) -> tuple[Field, ...]:
 def columns(node: Node) -> dict[str, int]:
     """Every name a field may be asked for by → its place in ``fields_of``."""
     return {
-        name: place
-        for place, one in enumerate(fields_of(node))
-        for name in (one.name, *one.others)
+        name: place for place, one in enumerate(fields_of(node)) for name in (one.name, *one.others)
     }
 
 

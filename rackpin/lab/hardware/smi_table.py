@@ -118,7 +118,9 @@ def _mig(node: Node, shape: Form) -> list[str]:
         return []
     inside = shape.inside
     shared = 32 + shape.middle - 22
-    share, units = ("Shared ", "       Shared         ") if shape is NEW else ("", "     Shared           ")
+    share, units = (
+        ("Shared ", "       Shared         ") if shape is NEW else ("", "     Shared           ")
+    )
     engines = "CE ENC  DEC  OFA  JPG " if shape is NEW else "CE ENC DEC OFA JPG    "
     return [
         shape.gap,
