@@ -1,9 +1,10 @@
-"""``nvidia-smi``: which answer to which arguments. The program on a host follows the same tables."""
+"""``nvidia-smi``: which answer to which arguments. A host's program follows the same tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rackpin.lab.hardware import smi_csv, smi_nvlink, smi_query, smi_table, smi_topo
 from rackpin.lab.hardware.model import Gpu, Node
@@ -83,11 +84,8 @@ MODES: dict[str, Callable[[Node], Parts]] = {
     "query": smi_query.query,
     "xml": smi_query.xml,
     "topo": smi_topo.matrix,
-    "topo-pcie": lambda node: smi_topo.matrix(node, nvlink=False),
-    **{
-        f"p2p-{kind}": lambda node, kind=kind: smi_topo.peers(node, kind)
-        for kind in smi_topo.P2P_KINDS
-    },
+    "topo-pcie": partial(smi_topo.matrix, nvlink=False),
+    **{f"p2p-{kind}": partial(smi_topo.peers, kind=kind) for kind in smi_topo.P2P_KINDS},
     "nvlink": smi_nvlink.status,
     "nvlink-errors": smi_nvlink.errors,
     "persistence": _persistence,

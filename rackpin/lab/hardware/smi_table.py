@@ -27,36 +27,17 @@ class Form:
         return 41 + 1 + self.middle + 1 + 22
 
 
-OLD = Form(
-    22,
-    13,
-    "|",
-    " " * 89,
-    (
-        "|  GPU   GI   CI        PID   Type   Process name                            GPU Memory |",
-        "|        ID   ID                                                             Usage      |",
-    ),
-)
-WIDE = Form(
-    24,
-    15,
-    "|",
-    " " * 89,
-    (
-        "|  GPU   GI   CI        PID   Type   Process name                              GPU Memory |",
-        "|        ID   ID                                                               Usage      |",
-    ),
-)
-NEW = Form(
-    24,
-    15,
-    "+",
-    "",
-    (
-        "|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |",
-        "|        ID   ID                                                               Usage      |",
-    ),
-)
+def _form(middle: int, version: int, corner: str, gap: str, pid: int, usage: int) -> Form:
+    heads = (
+        f"|  GPU   GI   CI{'PID':>{pid}}   Type   Process name{'GPU Memory':>{usage}} |",
+        f"|        ID   ID{'Usage':>{pid + usage + 17}}      |",
+    )
+    return Form(middle, version, corner, gap, heads)
+
+
+OLD = _form(22, 13, "|", " " * 89, 11, 38)
+WIDE = _form(24, 15, "|", " " * 89, 11, 40)
+NEW = _form(24, 15, "+", "", 17, 34)
 
 
 def form(major: int) -> Form:

@@ -149,12 +149,14 @@ def _temperature(node: Node, gpu: Gpu) -> dict[str, str]:
     limits = AMPERE_LIMITS if ampere else MARGINS
     memory = node.card.architecture == "Hopper" or ampere
     found = {name: f"{celsius} C" for name, celsius in limits.items()}
+    found["tlimit"] = NONE if ampere else f"{OPERATING_C - now} C"
+    found["t_memory"] = f"{now + 9} C" if memory else NONE
+    plain = {f"{name}_plain": found[name].removesuffix(" C") for name in ("tlimit", "t_memory")}
     return {
+        **plain,
         **found,
         "temperature": str(now),
-        "tlimit": NONE if ampere else f"{OPERATING_C - now} C",
         "t_target": "84 C" if node.card.brand == "GeForce" else NONE,
-        "t_memory": f"{now + 9} C" if memory else NONE,
         "t_memory_max": found["t_memory_max"] if memory else NONE,
     }
 
