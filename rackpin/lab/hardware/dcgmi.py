@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rackpin.lab.hardware.model import Node
 from rackpin.lab.hardware.parts import Answer
@@ -15,6 +15,7 @@ NO_NVML = "Error: unable to establish a connection to the specified host: localh
 
 def answer(node: Node, argv: Sequence[str]) -> Answer:
     """What ``dcgmi ARGV`` prints."""
+    run: Callable[[Node], Answer]
     match list(argv):
         case ["-v"] | ["--version"]:
             return Answer(f"\nVersion : {VERSION}\n", "", 0)

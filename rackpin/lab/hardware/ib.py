@@ -11,10 +11,7 @@ from rackpin.lab.hardware.parts import Answer
 SPEEDS = {10: "4X SDR", 100: "4X EDR", 200: "4X HDR", 400: "4X NDR"}
 DOWN_RATE = 10  # a port that isn't linked shows the lowest rate
 PART_IDS = {"MT4129": 4129, "MT4123": 4123}
-CAPABILITIES: dict[str, dict[int, str]] = {
-    "InfiniBand": {400: "0xa751e848", 200: "0xa651e848"},
-    "Ethernet": {},
-}
+CAPABILITIES = {400: "0xa751e848", 200: "0xa651e848"}  # of InfiniBand ports, by rate
 NO_CAPABILITIES = "0x00010000"
 
 
@@ -46,7 +43,8 @@ def grouped(guid: int) -> str:
 
 
 def _port(nic: Nic) -> list[str]:
-    capability = CAPABILITIES[nic.link_layer].get(nic.rate, NO_CAPABILITIES)
+    infiniband = nic.link_layer == "InfiniBand"
+    capability = CAPABILITIES[nic.rate] if infiniband else NO_CAPABILITIES
     return [
         f"State: {nic.state}",
         f"Physical state: {nic.physical}",

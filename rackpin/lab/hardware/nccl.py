@@ -197,7 +197,7 @@ def answer(nodes: Sequence[Node], argv: Sequence[str], env: Mapping[str, str]) -
         cuda = node.cuda
         out.append(f"NCCL version {node.preset.nccl}+cuda{cuda}\n")
     rows, mean, wrong = _rows(nodes, wish, where, end, env.get("NCCL_NVLS_ENABLE") != "0")
-    out += ["#\n", *_columns(new), *rows]
+    out += ["#\n", *columns(new), *rows]
     verdict = "OK" if not wrong else "FAILED"
     out.append(f"# Out of bounds values : {wrong} {verdict}\n")
     out.append(f"# Avg bus bandwidth    : {mean:g} \n#\n")
@@ -251,7 +251,8 @@ def _devices(nodes: Sequence[Node], where: Place, new: bool) -> list[str]:
     return out
 
 
-def _columns(new: bool) -> list[str]:
+def columns(new: bool) -> list[str]:
+    """The three lines above the rows."""
     wrong, gap, end = (" #wrong", " ", " ") if new else ("#wrong", "", "")
     half = f"    time   algbw   busbw {wrong}"
     return [
