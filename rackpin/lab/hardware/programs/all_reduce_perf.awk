@@ -27,7 +27,8 @@ BEGIN {
 	while ((getline line < (at "/conf")) > 0) {
 		tab = index(line, "\t")
 		value = substr(line, tab + 1)
-		conf[substr(line, 1, tab - 1)] = value ~ /^[0-9]+(\.[0-9]+)?$/ ? value + 0 : value
+		key = substr(line, 1, tab - 1)
+		conf[key] = key != "cuda" && value ~ /^[0-9]+(\.[0-9]+)?$/ ? value + 0 : value
 	}
 	while ((getline line < (at "/options")) > 0) { split(line, part, "\t"); option[part[1]] = part[2] }
 	while ((getline line < (at "/units")) > 0) { split(line, part, "\t"); units[part[1]] = part[2] }
