@@ -1,4 +1,4 @@
-"""A node's hardware on the disk of a lab host: written from outside, in one step, only if changed."""
+"""A node's hardware on the disk of a lab host: written from outside, only what changed."""
 
 from __future__ import annotations
 
