@@ -127,7 +127,10 @@ def fault(lab: LabState, one: HostState, faults: Sequence[str], say: Say = _quie
     say = Progress(say)
     with registry.exclusive(lab.name, LOCK_WAIT_S, say):
         place.remember_faults(one, list(faults))
-        _put_hardware(lab, one, say)
+        if one.power == "running":
+            _put_hardware(lab, one, say)
+        else:
+            say(f"{one.name} is {one.power}: it has them from its next boot on")
 
 
 def _mark_down(name: str) -> None:

@@ -56,6 +56,7 @@ class Device:
             return f"{where} {self.kind}: {pair}{tail}"
         kind, name = CLASSES[self.kind], f"{VENDORS[self.vendor]} {self.name}"
         if names == "nn":
+            name = name.removesuffix(f" {self.device}")  # a device without a name of its own
             return f"{where} {kind} [{self.kind}]: {name} [{pair}]{tail}"
         return f"{where} {kind}: {name}{tail}"
 
