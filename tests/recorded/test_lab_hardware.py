@@ -235,6 +235,42 @@ def test_lspci_names_and_numbers_are_the_real_ones() -> None:
     assert mine == real
 
 
+def test_lspci_link_lines_are_the_real_ones() -> None:
+    (sample,) = [one for one in samples("system") if one.file == "072.txt"]
+    ours = said("h100-sxm-8", "lspci -vv -s 19:00.0")
+    for key in ("LnkSta:", "NUMA node:"):
+        (real,) = [line for line in sample.text.splitlines() if line.strip().startswith(key)]
+        assert real in ours.splitlines(), key
+    (acs,) = [one for one in samples("system") if one.file == "087.txt"]
+    off = next(line for line in acs.text.splitlines() if "ACSCtl" in line)
+    assert off.split() in [line.split() for line in said("h100-sxm-8", "lspci -vv").splitlines()]
+
+
+def messages(text: str) -> set[str]:
+    """Kernel messages without time, addresses and serial numbers."""
+    lines = [re.sub(r"^\[.*?\] *", "", line) for line in text.splitlines()]
+    values = r"PCI:[\w:]+|\d{4}:\w\w:\w\w\.\d|\d{13}|GPU-\S+|=\d+"
+    return {re.sub(values, "N", line) for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("file", "fault", "all_of_it"),
+    [("002.txt", "off-bus", False), ("014.txt", "remap-pending", True)],
+)
+def test_xid_lines_are_the_real_ones(file: str, fault: str, all_of_it: bool) -> None:
+    (sample,) = [one for one in samples("system") if one.file == file]
+    healthy = messages(said("h100-sxm-8", "dmesg"))
+    ours = messages(said("h100-sxm-8", "dmesg", fault)) - healthy
+    real = messages(sample.text)
+    assert ours and ours <= real
+    assert ours == real or not all_of_it
+
+
+def perf_head(text: str) -> list[str]:
+    heads = re.compile(r"#\s+(out-of|size|\(B\))")
+    return [line.rstrip() for line in text.splitlines() if heads.match(line)]
+
+
 @pytest.mark.parametrize(("file", "fault"), [("029.txt", "2.13.9"), ("027.txt", "2.19.6")])
 def test_all_reduce_perf_is_that_version_s(file: str, fault: str) -> None:
     (sample,) = [one for one in samples("nccl-tests") if one.file == file]
