@@ -84,7 +84,7 @@ def test_everything_wrong_with_the_faults_is_said_at_once() -> None:
     said = caught.value.problems
     assert len(said) == 5
     assert "did you mean 'hot'?" in said[0]
-    assert said[1] == "rtx4090-2 has no card '2': 0 to 1"
+    assert said[1] == "rtx4090-2 has no card '2': 0, 1"
     assert said[3] == "fault hang takes no =1"
     assert "535" in said[4] and "590" in said[4]
 

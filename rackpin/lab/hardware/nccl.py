@@ -7,164 +7,17 @@ goes towards ``peak · size/(size + half)``. The program on a host computes the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 
 from rackpin.lab.hardware.model import Node
+from rackpin.lab.hardware.nccl_args import TYPES, Place, Wish, asked, place
+from rackpin.lab.hardware.nccl_speed import (
+    ONE_RANK,
+    broken,
+    local_peak,
+    memory_limit,
+    network_peak,
+)
 from rackpin.lab.hardware.parts import Answer
-
-TYPES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "int8": 1, "uint8": 1, "int32": 4}
-UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-KEPT_FREE = 1 << 30  # bytes a card keeps when nccl-tests sizes its buffers
-ONE_RANK = 1000.0  # GB/s: a rank alone copies within its memory
-
-# option → (other name, field); every other option takes a value that changes nothing here
-OPTIONS = {
-    "-b": ("--minbytes", "begin"),
-    "-e": ("--maxbytes", "end"),
-    "-i": ("--stepbytes", "step"),
-    "-f": ("--stepfactor", "factor"),
-    "-g": ("--ngpus", "gpus"),
-    "-t": ("--nthreads", "threads"),
-    "-n": ("--iters", "iters"),
-    "-w": ("--warmup_iters", "warmup"),
-    "-m": ("--agg_iters", "agg"),
-    "-c": ("--check", "check"),
-    "-d": ("--datatype", "datatype"),
-    "-o": ("--op", "op"),
-}
-IGNORED = {
-    *("-p", "--parallel_init", "-r", "--root", "-z", "--blocking", "-y", "--stream_null"),
-    *("-T", "--timeout", "-G", "--cudagraph", "-C", "--report_cputime", "-a", "--average"),
-    *("-R", "--local_register", "-x", "--cta_policy"),
-}
-SIZES = ("begin", "end", "step")
-
-
-@dataclass(frozen=True)
-class Wish:
-    """The arguments; sizes in bytes."""
-
-    begin: int = 32 << 20
-    end: int = 32 << 20
-    step: int = 1 << 20
-    factor: int = 1
-    gpus: int = 1
-    threads: int = 1
-    iters: int = 20
-    warmup: int | None = None
-    agg: int = 1
-    check: int = 1
-    datatype: str = "float"
-    op: str = "sum"
-
-
-def asked(argv: Sequence[str]) -> Wish | None:
-    """The arguments; None where they can't be understood."""
-    names = {name: one for short, (long, one) in OPTIONS.items() for name in (short, long)}
-    kinds = {one.name: one.type for one in fields(Wish)}
-    found: dict[str, int | str] = {}
-    words = list(argv)
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if not word.startswith("--"):
-            name, value = word[:2], word[2:]
-        if not value and not equals:
-            if not words:
-                return None
-            value = words.pop(0)
-        if name in IGNORED:
-            continue
-        if name not in names:
-            return None
-        one = names[name]
-        number = _size(value) if one in SIZES else int(value) if value.isdigit() else None
-        if kinds[one] == "str":
-            found[one] = value
-        elif number is None:
-            return None
-        else:
-            found[one] = number
-    wish = Wish(**found)  # type: ignore[arg-type]
-    return wish if wish.datatype in TYPES else None
-
-
-def _size(text: str) -> int | None:
-    """8, 128M, 1.5G → bytes."""
-    unit = text[-1:].upper() if text[-1:].isalpha() else ""
-    digits = text[: len(text) - len(unit)]
-    if unit not in UNITS or not digits.replace(".", "", 1).isdigit():
-        return None
-    return int(float(digits) * UNITS[unit])
-
-
-def local_peak(node: Node, ranks: int, nvls: bool) -> float:
-    """GB/s of bus bandwidth of the first ``ranks`` cards of one node."""
-    model, used = node.preset.collective, node.gpus[:ranks]
-    whole = all(node.joined(0, other) for other in range(1, len(used)))
-    if model.nvlink and whole and node.card_links:
-        if not nvls and model.ring is not None:
-            peak = min(model.ring, _of(model.nvlink, ranks))
-        else:
-            peak = _of(model.nvlink, ranks)
-        down = max(len(gpu.links_down) for gpu in used)
-        peak *= (node.card_links - down) / node.card_links
-    else:
-        peak = model.pcie or model.network
-    return peak * node.local_factor
-
-
-def _of(table: dict[int, float], ranks: int) -> float:
-    """The entry of ``ranks``, else of the next lower number that has one, else the lowest."""
-    below = [count for count in table if count <= ranks]
-    return table[max(below) if below else min(table)]
-
-
-def network_peak(node: Node) -> float:
-    return node.preset.collective.network * node.network_factor
-
-
-def broken(node: Node, ranks: int) -> str:
-    """Why CUDA fails on the first ``ranks`` cards; empty when it works."""
-    if not node.loaded:
-        return "CUDA driver version is insufficient for CUDA runtime version"
-    if node.library is not None:
-        return "system has unsupported display driver / cuda driver combination"
-    if not node.cuda_works:
-        return "system not yet initialized"
-    if any(gpu.handle for gpu in node.gpus):
-        return "unknown error"
-    usable = sum(not gpu.mig for gpu in node.gpus)
-    return "invalid device ordinal" if ranks > usable else ""
-
-
-def memory_limit(node: Node, check: bool) -> int:
-    """Bytes of one buffer at most: nccl-tests needs three of them when it checks data."""
-    total = (node.card.memory - node.card.reserved) << 20
-    return (total - KEPT_FREE) // (3 if check else 2)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which ranks there are: hosts in order, ranks on each, and which of them this one is."""
-
-    hosts: Sequence[str]
-    each: int
-    rank: int = 0
-    pid: int = 4242
-
-
-def place(node: Node, env: Mapping[str, str], local: int) -> Place:
-    """From Open MPI's environment; other hosts' names come from RACKPIN_LAB_HOSTS, else nodeN."""
-    size = int(env.get("OMPI_COMM_WORLD_SIZE", "1"))
-    local_size = int(env.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))
-    rank = int(env.get("OMPI_COMM_WORLD_RANK", "0"))
-    count = max(1, size // local_size)
-    known = env.get("RACKPIN_LAB_HOSTS", "").split(",") if env.get("RACKPIN_LAB_HOSTS") else []
-    hosts = [known[i] if i < len(known) else f"node{i}" for i in range(count)]
-    if not known:
-        hosts[rank // local_size] = node.name
-    return Place(hosts, local_size * local, rank)
 
 
 def answer(nodes: Sequence[Node], argv: Sequence[str], env: Mapping[str, str]) -> Answer:

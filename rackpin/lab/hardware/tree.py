@@ -6,7 +6,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rackpin.lab.hardware import answer as answers
-from rackpin.lab.hardware import dcgmi, ib, kernel, lspci, nccl, smi, smi_csv, smi_query
+from rackpin.lab.hardware import (
+    dcgmi,
+    ib,
+    kernel,
+    lspci,
+    nccl,
+    nccl_args,
+    nccl_speed,
+    smi,
+    smi_csv,
+    smi_query,
+)
 from rackpin.lab.hardware.model import Node
 from rackpin.lab.hardware.parts import Answer, Parts
 
@@ -140,19 +151,19 @@ def _nccl(node: Node) -> Files:
         "cuda": node.cuda,
         "name": node.name,
         "card": node.card.name,
-        "network": repr(nccl.network_peak(node)),
+        "network": repr(nccl_speed.network_peak(node)),
         "half": str(model.half),
         "latency": repr(model.latency),
-        "one_rank": repr(nccl.ONE_RANK),
+        "one_rank": repr(nccl_speed.ONE_RANK),
         "wrong": str(node.wrong),
-        "limit_checked": str(nccl.memory_limit(node, check=True)),
-        "limit": str(nccl.memory_limit(node, check=False)),
+        "limit_checked": str(nccl_speed.memory_limit(node, check=True)),
+        "limit": str(nccl_speed.memory_limit(node, check=False)),
     }
     ranks = [
         [
             str(count),
-            *(repr(nccl.local_peak(node, count, nvls)) for nvls in (True, False)),
-            nccl.broken(node, count),
+            *(repr(nccl_speed.local_peak(node, count, nvls)) for nvls in (True, False)),
+            nccl_speed.broken(node, count),
         ]
         for count in range(1, len(node.gpus) + 2)
     ]
@@ -160,10 +171,12 @@ def _nccl(node: Node) -> Files:
     for gpu in node.gpus:
         domain, bus, device = gpu.slot.bus.partition(".")[0].split(":")
         devices.append([f"{domain}:{bus}:{device}", f"0x{bus}"])
-    options = [[name, one] for short, (long, one) in nccl.OPTIONS.items() for name in (short, long)]
-    options += [[name, ""] for name in sorted(nccl.IGNORED)]
+    options = [
+        [name, one] for short, (long, one) in nccl_args.OPTIONS.items() for name in (short, long)
+    ]
+    options += [[name, ""] for name in sorted(nccl_args.IGNORED)]
     defaults = {
-        key: "" if value is None else str(value) for key, value in asdict(nccl.Wish()).items()
+        key: "" if value is None else str(value) for key, value in asdict(nccl_args.Wish()).items()
     }
     return {
         "conf": _table([[key, value] for key, value in conf.items()]),
@@ -171,8 +184,8 @@ def _nccl(node: Node) -> Files:
         "devices": _table(devices),
         "options": _table(options),
         "defaults": _table([[key, value] for key, value in defaults.items()]),
-        "units": _table([[unit, str(size)] for unit, size in nccl.UNITS.items()]),
-        "types": _table([[name, str(size)] for name, size in nccl.TYPES.items()]),
+        "units": _table([[unit, str(size)] for unit, size in nccl_args.UNITS.items()]),
+        "types": _table([[name, str(size)] for name, size in nccl_args.TYPES.items()]),
         "columns": "#\n" + "".join(nccl.columns(node.preset.nccl_tests != "2.13.9")),
         "program.awk": (PROGRAMS / "all_reduce_perf.awk").read_text(encoding="utf-8"),
     }
