@@ -270,3 +270,15 @@ def test_dcgmi_fails_on_a_pending_remap_and_health_does_not_see_it() -> None:
     assert diag.code != 0
     assert "| Healthy " in answer(node, ["dcgmi", "health", "-c"]).stdout
     assert answer(broken("a100-sxm-8"), ["dcgmi", "diag", "-r", "1"]).code == 0
+
+
+def test_a_card_without_work_may_have_a_slow_link_which_is_no_fault() -> None:
+    """As the lspci of real Ada cards shows it; Hopper cards stay at full speed."""
+    idle = answer(broken("rtx4090-2"), ["lspci", "-vv", "-s", "01:00.0"]).stdout
+    assert "LnkSta:\tSpeed 2.5GT/s (downgraded), Width x16 (ok)" in idle
+    busy = answer(broken("rtx4090-2", "hot=0"), ["lspci", "-vv", "-s", "01:00.0"]).stdout
+    assert "LnkSta:\tSpeed 16GT/s (ok), Width x16 (ok)" in busy
+    hopper = answer(broken("h100-sxm-8"), ["lspci", "-vv", "-d", "10de:2330"]).stdout
+    assert hopper.count("LnkSta:\tSpeed 32GT/s (ok), Width x16 (ok)") == 8
+    states = "nvidia-smi --query-gpu=pstate,pcie.link.gen.gpucurrent --format=csv,noheader"
+    assert answer(broken("l40s-8"), states.split()).stdout == "P8, 1\n" * 8

@@ -9,6 +9,7 @@ from rackpin.lab.hardware.model import Node, Pcie, Slot
 from rackpin.lab.hardware.parts import Answer
 
 GT_PER_S = {3: "8GT/s", 4: "16GT/s", 5: "32GT/s"}
+SLOWEST = "2.5GT/s"
 USAGE = "lspci: invalid option; see `lspci --help'.\n"
 ACS_OFF = "SrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-"
 CLASSES = {
@@ -44,6 +45,7 @@ class Device:
     modules: str = ""
     memory: str = ""
     bridge: bool = False
+    asleep: bool = False  # the link is at its slowest speed while there is nothing to do
     alive: bool = True
 
     def head(self, names: str, domain: bool) -> str:
@@ -102,6 +104,7 @@ class Device:
         able, width = self.link
         kind = "Root Port (Slot+)" if self.bridge else "Endpoint"
         speed = GT_PER_S[able.generation]
+        now = f"{SLOWEST} (downgraded)" if self.asleep else f"{speed} (ok)"
         narrow = "ok" if width == able.width else "downgraded"
         lines = [
             f"\tCapabilities: [60] Express (v2) {kind}, MSI 00",
@@ -111,7 +114,7 @@ class Device:
             "\t\t\tMaxPayload 256 bytes, MaxReadReq 4096 bytes",
             f"\t\tLnkCap:\tPort #0, Speed {speed}, Width x{able.width}, ASPM not supported",
             "\t\tLnkCtl:\tASPM Disabled; RCB 64 bytes, Disabled- CommClk-",
-            f"\t\tLnkSta:\tSpeed {speed} (ok), Width x{width} ({narrow})",
+            f"\t\tLnkSta:\tSpeed {now}, Width x{width} ({narrow})",
             "\t\t\tTrErr- Train- SlotClk+ DLActive- BWMgmt- ABWMgmt-",
         ]
         if self.bridge:
@@ -131,7 +134,7 @@ def devices(node: Node) -> list[Device]:
     driver = "nouveau" if node.nouveau else "nvidia" if node.driver else ""
     modules = "nvidiafb, nouveau" + (", nvidia_drm, nvidia" if node.driver else "")
     for index, gpu in enumerate(node.gpus):
-        found.append(_port(index, gpu.slot, card.pcie, gpu.width))
+        found.append(_port(index, gpu.slot, card.pcie, gpu.width, node.asleep(gpu)))
         found.append(
             Device(
                 *(gpu.slot.bus, card.pci_class, "10de", card.device_id, card.pci_name, "a1"),
@@ -141,6 +144,7 @@ def devices(node: Node) -> list[Device]:
                 driver=driver,
                 modules=modules,
                 memory=f"{card.bar1 // 1024}G" if card.bar1 >= 1024 else f"{card.bar1}M",
+                asleep=node.asleep(gpu),
                 alive=gpu.on_bus,
             )
         )
@@ -165,11 +169,11 @@ def devices(node: Node) -> list[Device]:
     return sorted(found, key=lambda one: one.bus)
 
 
-def _port(index: int, below: Slot, link: Pcie, width: int) -> Device:
+def _port(index: int, below: Slot, link: Pcie, width: int, asleep: bool = False) -> Device:
     """The root port above a slot, at 00:01.0 and on."""
     bus = f"0000:00:{index // 8 + 1:02x}.{index % 8}"
     words = (bus, "0604", "8086", "347a", "Device 347a", "06", below.numa)
-    return Device(*words, link=(link, width), driver="pcieport", bridge=True)
+    return Device(*words, link=(link, width), driver="pcieport", bridge=True, asleep=asleep)
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,10 @@ class Node(Part):
     def card(self) -> Card:
         return self.preset.card
 
+    def asleep(self, gpu: Gpu) -> bool:
+        """Ada cards without work go to P8, their link to its slowest speed: that is no fault."""
+        return self.loaded and self.card.architecture == "Ada Lovelace" and not gpu.hot
+
     @property
     def loaded(self) -> bool:
         """Is the NVIDIA module loaded and usable by nvidia-smi?"""

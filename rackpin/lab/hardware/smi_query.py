@@ -156,8 +156,11 @@ def _xml_card(node: Node, index: int) -> str:
                 out.append(f"{tabs}</{line.tag}>")
             elif line.value == "None" and line.tag in ("processes", "accounted_processes"):
                 out.append(f"{tabs}<{line.tag}>\n{tabs}</{line.tag}>")
+            elif line.tag == "mig_devices":
+                out.append(f"{tabs}<{line.tag}>\n{tabs}\t{line.value}\n{tabs}</{line.tag}>")
             else:
-                out.append(f"{tabs}<{line.tag}>{line.value}</{line.tag}>")
+                bare = line.value.removeprefix("0x") if line.tag.startswith("pci_") else line.value
+                out.append(f"{tabs}<{line.tag}>{bare}</{line.tag}>")
 
     add(lines_of(node, index), 2)
     return "\n".join([*out, "\t</gpu>\n"])
