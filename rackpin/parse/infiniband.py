@@ -70,10 +70,12 @@ def read(text: str) -> Infiniband:
         lambda: tables.ibv_devices(kept),
         lambda: mlxlink(kept),
     )
-    for reader in readers:
-        if answer := reader():
-            complete = False if errors else answer.complete
-            return replace(answer, complete=complete, errors=errors, notes=(*answer.notes, *notes))
+    answers = [answer for reader in readers if (answer := reader())]
+    if answers:
+        answer, others = answers[0], sorted({one.tool for one in answers[1:]})
+        notes = (*answer.notes, *notes, *(f"output of {tool} is not read" for tool in others))
+        complete = False if errors else answer.complete
+        return replace(answer, complete=complete, errors=errors, notes=notes)
     if errors:
         return Infiniband(tool, errors=errors, notes=notes)
     if absent := missing_tool(found, *TOOLS):

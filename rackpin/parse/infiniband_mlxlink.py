@@ -18,7 +18,10 @@ def mlxlink(found: Sequence[str]) -> Infiniband | None:
         if match := _MLXLINK.match(line):
             said = match[2].strip()
             fields.setdefault(match[1].strip(), "" if said == "N/A" else said)
-    if not {"State", "Physical state"} <= fields.keys() or not {"Speed", "Width"} & fields.keys():
+    titled = any("Operational Info" in line for line in found)
+    if not {"State", "Physical state"} <= fields.keys():
+        return None
+    if not titled and not {"Speed", "Width"} & fields.keys():
         return None
     tool = "mlxlink json" if any('"State"' in line for line in found) else "mlxlink"
     speed, width = fields.get("Speed") or None, fields.get("Width") or None

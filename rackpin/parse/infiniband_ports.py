@@ -123,7 +123,8 @@ def _guid(text: str | None) -> str | None:
 
 
 def _layer(fields: Mapping[str, str], key: str) -> str | None:
-    return fields[key] if fields.get(key) in LAYERS else None
+    layer = fields.get(key) or None
+    return LAYERS[0] if layer == "IB" else layer  # what old ibv_devinfo calls it
 
 
 def _ibstat_port(block: _Block) -> Port:

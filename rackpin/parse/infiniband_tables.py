@@ -20,14 +20,14 @@ _NETDEV_V = re.compile(
 )
 _GID_ROW = re.compile(
     r"\s*(?P<device>[\w.-]{1,64})\s+(?P<port>\d{1,3})\s+(?P<index>\d{1,4})\s+"
-    r"(?P<gid>[0-9a-fA-F:]{6,39})(?:\s+(?P<ipv4>\d{1,3}(?:\.\d{1,3}){3}))?"
+    r"(?P<gid>[0-9a-fA-FxX:]{6,39})(?:\s+(?P<ipv4>\d{1,3}(?:\.\d{1,3}){3}))?"
     r"(?:\s+(?P<version>v1|v2))?(?:\s+(?P<net>\S+))?\s*$"
 )
 _GIDS_FOUND = re.compile(r"\s*n_gids_found=(\d+)")
 _RDMA = re.compile(
     r"\s*(?:link |\d+/\d+: )(?P<device>[\w.-]{1,64})/(?P<port>\d{1,3}|-):? (?P<rest>.*)"
 )
-_RDMA_DEV = re.compile(r"\s*\d+: (?P<device>[\w.-]{1,64}): node_type (?P<rest>.*)")
+_RDMA_DEV = re.compile(r"\s*(?:\d+: )?(?P<device>[\w.-]{1,64}): node_type (?P<rest>.*)")
 _SYSFS = re.compile(
     r".*/sys/class/infiniband/(?P<device>[\w.-]{1,64})/ports/(?P<port>\d{1,3})/"
     r"(?P<key>state|phys_state|rate|link_layer): ?(?P<value>.*?)\s*$"

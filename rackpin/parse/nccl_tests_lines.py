@@ -56,6 +56,7 @@ class Seen:
 
     table: Rows = field(default_factory=Rows)
     op: str | None = None
+    next_op: str | None = None  # named below this run, and so of the next
     banners: set[str] = field(default_factory=set)
     ranks: dict[int, tuple[str, str]] = field(default_factory=dict)
     list_is_last: bool = False
@@ -113,7 +114,7 @@ def _begin(seen: list[Seen], banner: str) -> Seen:
     one = seen[-1]
     if banner in one.banners or one.table.rows or one.summed or banner == "ranks":
         one.table.drop()
-        seen.append(Seen())
+        seen.append(Seen(op=one.next_op))
     seen[-1].banners.add(banner)
     return seen[-1]
 
@@ -153,9 +154,11 @@ def log_line(text: str, one: Seen) -> None:
         one.warnings[text.strip()] = None
 
 
-def command(text: str, one: Seen) -> str | None:
-    """The program's name in a command line above the output."""
-    match = _OP.search(text)
-    if match and one.op is None and not one.table.rows:
+def command(text: str, one: Seen) -> None:
+    """A line that names a program: a command, a script's heading. It is of the output below."""
+    if not (match := _OP.search(text)):
+        return
+    if one.table.rows or one.summed:
+        one.next_op = f"{match[1]}_perf"
+    elif one.op is None:
         one.op = f"{match[1]}_perf"
-    return f"{match[1]}_perf" if match else None

@@ -15,6 +15,7 @@ LOG = re.compile(
     r"[A-Za-z][\w.-]{0,80}:\d{1,10}(?::\d{1,10})? \[-?\d{1,4}\] (?:\S{1,80}:\d{1,6} )?"
     r"(?:NCCL (?:INFO|WARN|TRACE|ERROR|VERSION|ABORT)|INFO NET|WARN )"
 )
+_UNIT = re.compile(r"\([^)\s]{0,20}\)")  # size(B), in tables that people shortened
 _START = re.compile(r"\s*(\d{1,20})\s+(\d{1,20})\s+([a-z][a-z0-9_]*)(?:\s+|$)(.*)$")
 _REDOP = re.compile(r"[a-z]+")
 _STAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
@@ -42,7 +43,7 @@ class Header:
 
 def header(line: str) -> Header | None:
     """The line with the columns' names; None for any other line."""
-    names = line.replace("#", " ").split()
+    names = _UNIT.sub("", line.replace("#", " ")).split()
     halves = names.count("algbw")
     if not halves or halves > 2 or not {"size", "bytes"} & set(names):
         return None
@@ -167,7 +168,8 @@ def _halves(
 def _measure(words: Sequence[str], scale: int) -> Measure | None:
     if not words:
         return None
-    time, algbw, busbw, wrong = (number(word) for word in words[:4])
+    time, algbw, busbw = (number(word) for word in words[:3])
+    wrong = number(words[3]) if len(words) > 3 else None
     if isinstance(wrong, float) and wrong.is_integer() and wrong >= 1:
         wrong = int(wrong)  # 1e+06 wrong elements
     return Measure(time * scale if time is not None else None, algbw, busbw, wrong)

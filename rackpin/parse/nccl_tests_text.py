@@ -16,7 +16,7 @@ from rackpin.parse.nccl_tests_lines import (
     log_line,
     summary,
 )
-from rackpin.parse.nccl_tests_model import Run, peak, validated, verdict
+from rackpin.parse.nccl_tests_model import Run, column, peak, validated, verdict
 from rackpin.parse.nccl_tests_op import inferred
 from rackpin.parse.nccl_tests_rows import header, without_log
 from rackpin.parse.text import last_line, number
@@ -25,7 +25,6 @@ from rackpin.parse.text import last_line, number
 def runs(found: Sequence[str], whole_end: bool) -> tuple[list[Run], int | None]:
     """All runs in these lines, and the exit code that a launcher reports."""
     seen = [Seen()]
-    named: str | None = None
     exit_code: int | None = None
     last = last_line(found)
     for place, line in enumerate(found):
@@ -45,18 +44,19 @@ def runs(found: Sequence[str], whole_end: bool) -> tuple[list[Run], int | None]:
         if not cut and banner(text, seen):
             continue
         if not summary(text, seen[-1], cut) and not failure(text, seen[-1]) and not cut:
-            named = command(text, seen[-1]) or named
+            command(text, seen[-1])
             seen[-1].list_is_last &= not text.strip(" #") or bool(PROMPT.match(text))
     for one in seen:
         one.table.drop()
     kept = [one for one in seen if not one.empty]
-    return [_run(one, named) for one in kept], exit_code
+    return [_run(one) for one in kept], exit_code
 
 
 def _table(text: str, seen: list[Seen], torn: bool, cut: bool) -> bool:
     if "algbw" in text and (head := header(text)):
         if seen[-1].table.rows:
-            seen.append(Seen(op=seen[-1].op if not seen[-1].summed else None))
+            before = seen[-1]
+            seen.append(Seen(op=before.next_op or (None if before.summed else before.op)))
         seen[-1].table.header = head
         return True
     body = text.lstrip()
@@ -66,7 +66,7 @@ def _table(text: str, seen: list[Seen], torn: bool, cut: bool) -> bool:
         seen[-1].table.drop(text)  # its last number may be cut
         return True
     if seen[-1].summed and body[:1].isdigit():
-        fresh = Seen()
+        fresh = Seen(op=seen[-1].next_op)
         fresh.table.header = seen[-1].table.header
         if fresh.table.take(text, torn):
             seen.append(fresh)
@@ -75,12 +75,12 @@ def _table(text: str, seen: list[Seen], torn: bool, cut: bool) -> bool:
     return seen[-1].table.take(text, torn)
 
 
-def _run(one: Seen, named: str | None) -> Run:
+def _run(one: Seen) -> Run:
     rows = tuple(one.table.rows)
     head = one.table.header
     ranks = None if one.list_is_last or not one.ranks else max(one.ranks) + 1
     guess = None if one.op else inferred(rows, ranks, bool(head and not head.redop))
-    check = head.check if head else ("wrong" if validated(rows) else None)
+    check = head.check if head else column(rows)
     bounds, said = one.bounds or (None, None)
     average, judged = one.average or ("", None)
     ok, why = verdict(

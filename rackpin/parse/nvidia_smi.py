@@ -58,7 +58,7 @@ def read(text: str) -> Smi:
         lambda: _logs("xml", xml.logs("\n".join(found))) if xml.is_xml(text) else None,
         lambda: _logs("query", query.logs(found, whole)),
         lambda: _table(found),
-        lambda: _version(found),
+        lambda: _version(found, whole),
         lambda: _list(found, whole),
         lambda: _csv(_unfailed(found, said), whole),
     )
@@ -86,6 +86,7 @@ def _with_failures(smi: Smi, said: Sequence[Failure], found: Sequence[str]) -> S
         error=error,
         errors=(*errors, *(text for text in smi.errors if text not in errors)),
         failed_gpus=tuple(bus for bus in buses if bus),
+        complete=False if said and smi.gpus else smi.complete,
         mig=smi.mig if not flags else True in flags,
         nvml=smi.nvml or library_version(found),
     )
@@ -132,8 +133,8 @@ def _first_whole(found: Sequence[Any], whole: Callable[[Any], bool]) -> tuple[An
     return best, ()
 
 
-def _version(found: Sequence[str]) -> Smi | None:
-    if said := versions(found):
+def _version(found: Sequence[str], whole: bool) -> Smi | None:
+    if said := versions(found, whole):
         cuda = said.get("cuda", "")
         return Smi(
             VERSION,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rackpin.parse.nvidia_smi_model import BUS_ID, Gpu, flag, gpu, word
+from rackpin.parse.nvidia_smi_model import BUS_ID, Gpu, gpu, word
 
 _TITLE = re.compile(r"[A-Za-z_][\w.]*(?: \[[^\[\],]+\])?$")
 _KNOWN = re.compile(
@@ -22,8 +22,11 @@ _KNOWN = re.compile(
     r"(?: \[[^\]]+\])?$"
 )
 _WIDE = ("process_name", "name", "gpu_name")  # the columns whose texts may have commas
-_NAME = re.compile(r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|A\d{2,3}\b|H\d{3}\b|Graphics Device)")
+_NAME = re.compile(
+    r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID) (?=\w)|A\d{2,3}\b|H\d{3}\b|Graphics Device"
+)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}")
+_STATES = {"Enabled", "Disabled"}
 _UNIT = re.compile(r"\d+(?:\.\d+)? (?:MiB|W|MHz|%|us|KB/s)$")
 _ENDS = re.compile(r"(?:\]| (?:MiB|W|MHz|%|us|KB/s)|^(?:Enabled|Disabled|Not Active|Default))$")
 _DRIVER = re.compile(r"\d{3}\.\d{2,3}(?:\.\d{1,3})?$")
@@ -40,7 +43,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "persistence": ("persistence_mode",),
     "performance_state": ("pstate",),
     "temperature": ("temperature.gpu",),
-    "power": ("power.draw.instant", "power.draw", "power.draw.average"),
+    "power": ("power.draw", "power.draw.average"),
     "power_limit": ("power.limit",),
     "fan": ("fan.speed",),
     "utilization": ("utilization.gpu",),
@@ -74,7 +77,12 @@ def read_csv(found: Sequence[str], whole_end: bool = True) -> Csv | None:
         columns = _split(line)
         known = sum(bool(_KNOWN.match(title)) for title in columns)
         if known and known * 2 >= len(columns) and all(_TITLE.match(title) for title in columns):
-            return _headed(columns, found[place + 1 :], whole_end)
+            below = found[place + 1 :]
+            if len(columns) == 1 and any(
+                _KNOWN.match(line) and [line] != columns for line in below
+            ):
+                return None  # a list of fields, as --help-query-gpu has
+            return _headed(columns, below, whole_end)
     return _headless(found, whole_end)
 
 
@@ -151,7 +159,7 @@ def _headless(found: Sequence[str], whole_end: bool) -> Csv | None:
             "uuid": next((cell for cell in cells if _UUID.fullmatch(cell)), None),
         }
         driver = next((cell for cell in cells if _DRIVER.match(cell)), None)
-        quantities = sum(bool(_UNIT.match(cell)) or flag(cell) is not None for cell in cells)
+        quantities = sum(bool(_UNIT.match(cell)) or cell in _STATES for cell in cells)
         if not any(texts.values()) and driver is None and quantities < 1:
             return None
         if len(cells) == 1 and ":" in cells[0] and not texts["bus_id"]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rackpin.parse.nvidia_smi_model import Gpu
 from rackpin.parse.text import last_line
 
-_DEVICE = re.compile(r"[\s#>]*GPU (\d{1,4}): (.+?)(?: \(UUID: ((?:GPU-)?[0-9a-fA-FxX-]+)\))?\s*$")
+_DEVICE = re.compile(r"[\s#>]*GPU (\d{1,4}): (.+?)(?: \(UUID: ([^)\s]{1,60})\))?\s*$")
 _MIG = re.compile(r"\s+MIG (\S+)\s+(?:Device\s+(\d+))?:? *\(UUID: (MIG-[^\s)]+)\)")
 _VERSION = re.compile(
     r"\s*(NVIDIA-SMI|NVML|DRIVER|KMD|CUDA(?: UMD| Driver)?) version\s*: *(\S+)", re.I
@@ -63,11 +63,11 @@ def devices(found: Sequence[str], whole_end: bool = True) -> tuple[list[Gpu], li
     return list(gpus.values()), list(instances.values())
 
 
-def versions(found: Sequence[str]) -> dict[str, str]:
+def versions(found: Sequence[str], whole_end: bool = True) -> dict[str, str]:
     """``--version``: the value by ``nvidia-smi``, ``nvml``, ``driver``, ``cuda``."""
     names = {"kmd": "driver", "cuda umd": "cuda", "cuda driver": "cuda"}
     said = {}
-    for line in found:
+    for line in found if whole_end else found[:-1]:
         if match := _VERSION.match(line):
             name = match[1].lower()
             said[names.get(name, name)] = match[2]

@@ -27,9 +27,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "performance_state": ("Performance State",),
     "temperature": ("Temperature / GPU Current Temp", "Temperature / Gpu"),
     "power": (
-        "GPU Power Readings / Instantaneous Power Draw",
-        "GPU Power Readings / Power Draw",
         "GPU Power Readings / Average Power Draw",
+        "GPU Power Readings / Power Draw",
         "Power Readings / Power Draw",
     ),
     "power_limit": ("GPU Power Readings / Current Power Limit", "Power Readings / Power Limit"),
@@ -113,10 +112,11 @@ def _head(line: str, log: Log) -> None:
     key, value = key.strip(" #>\t"), value.strip()
     if not colon or not value:
         return
+    version = value.split()[0]  # 610 says behind it that the name is deprecated
     if key in ("Driver Version", "KMD Version"):
-        log.driver = log.driver or value
+        log.driver = log.driver or version
     elif key in ("CUDA Version", "CUDA UMD Version"):
-        log.cuda = log.cuda or (value if value[0].isdigit() else None)
+        log.cuda = log.cuda or (version if version[0].isdigit() else None)
     elif key == "Attached GPUs" and re.fullmatch(r"\d{1,4}", value):
         log.attached = int(value)
 

@@ -114,13 +114,14 @@ def _cells(line: str) -> list[str]:
 def _gpu_line(line: str, table: Table, block: list[list[str]]) -> list[list[str]]:
     bare = line.strip()
     if bare.startswith("+-") or (bare.startswith("|-") and "+" in bare):
-        if block and not table.closed:
+        if block:
             _finish(table, block)
             table.closed = True
         return []
     if bare.startswith("|"):
         cells = _cells(line)
-        if len(cells) == 3 and not block and _FIRST.match(cells[0]) and _names_device(cells[1]):
+        if len(cells) == 3 and _FIRST.match(cells[0]) and _names_device(cells[1]):
+            _finish(table, block)  # a copy may lack the rule between two GPUs
             table.closed = False
             return [cells]
         if len(cells) == 3 and block:

@@ -25,9 +25,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "performance_state": ("performance_state",),
     "temperature": ("temperature / gpu_temp",),
     "power": (
-        "gpu_power_readings / instant_power_draw",
-        "gpu_power_readings / power_draw",
         "gpu_power_readings / average_power_draw",
+        "gpu_power_readings / power_draw",
         "power_readings / power_draw",
     ),
     "power_limit": ("gpu_power_readings / current_power_limit", "power_readings / power_limit"),
@@ -73,7 +72,7 @@ def _log(text: str) -> Log:
 
 def _take(element: Element, log: Log) -> None:
     text = (element.text or "").strip()
-    if element.tag == "gpu" and "id" in element.attrib:
+    if element.tag == "gpu" and len(element):
         fields = dict(_flat(element, ""))
         texts = pick(fields, PATHS)
         texts["bus_id"] = element.get("id") or fields.get("pci / pci_bus_id")

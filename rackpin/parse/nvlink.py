@@ -16,15 +16,20 @@ from rackpin.parse.text import ends_whole, last_line, lines, missing_tool, numbe
 
 _LINK = re.compile(r"[\s#>]*Link (?P<link>\d{1,3})(?P<mark>[:,]) *(?P<rest>.*?)\s*$")
 _SPEED = re.compile(r"([\d.]+) ?GB/s$")
+_ACTIVE = re.compile(r"<?active>?$", re.IGNORECASE)
 _INACTIVE = re.compile(r"<?inactive>?$", re.IGNORECASE)
 _COUNTER = re.compile(r"(?P<name>.*\S): *(?P<value>\d{1,20})(?: \w+)?$")
 _CAPABLE = re.compile(r"(?P<name>.*\S): *(?P<value>true|false)$", re.IGNORECASE)
 _REMOTE = re.compile(r"Remote Device|^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:")
 _ALL_INACTIVE = re.compile(r"all links are inactive", re.IGNORECASE)
 _NO_ANSWER = re.compile(
-    r"not supported|Unable to (?:retrieve|get)|Unknown Error|GPU is lost|Insufficient Permissions",
+    r"not supported|does not (?:have|support)|Unable to (?:retrieve|get)|Unknown Error|GPU is lost"
+    r"|Insufficient Permissions",
     re.IGNORECASE,
 )
+_SAME_LINE = re.compile(
+    r"^([\s#>]*GPU \d{1,4}: .{1,120}?\(UUID: [^)]{1,80}\)) +(\S.*)$"
+)  # some drivers
 _GAP = re.compile(r"[\s#>]*\[?\.\.\.\]?\s*$")
 _HEADLESS = -1  # links above any GPU's line
 
@@ -46,20 +51,27 @@ def read(text: str) -> Nvlink:
     if tables:
         return p2p(max(tables, key=lambda table: sum(map(len, table.rows.values()))), errors)
     seen = _gpus(found, ends_whole(found))
-    if any(one.links or one.message for one in seen):
+    bare = seen and ends_whole(found) and not _has_more(found)
+    if bare or any(one.links or one.message for one in seen):
         return _status(seen, found, errors, worst(said))
     if said:
         return Nvlink(STATUS, error=worst(said), errors=errors)
     if absent := missing_tool(found, "nvidia-smi"):
         raise NotThisKind(f"nvidia-smi did not run: {absent}")
     if seen:
-        raise NotThisKind("GPUs, but no line of a link: nvidia-smi -L, or cut above the links")
+        raise NotThisKind("GPUs, but no line of a link: cut above the links")
     raise NotThisKind("neither links of a GPU nor a P2P table")
+
+
+def _has_more(found: Sequence[str]) -> bool:
+    """Whether there is anything but GPUs' lines; GPUs without NVLink have nothing below theirs."""
+    return any(line.strip() and device(line) is None for line in found)
 
 
 def _gpus(found: Sequence[str], whole_end: bool) -> list[_Seen]:
     seen: dict[int, _Seen] = {}
     now: _Seen | None = None
+    found = [part for line in found for part in _SAME_LINE.sub(r"\1\n\2", line).split("\n")]
     last = last_line(found)
     for place, line in enumerate(found):
         if one := device(line, cut=not whole_end and place == last):
@@ -85,13 +97,15 @@ def _take(now: _Seen, number_of: int, mark: str, rest: str) -> None:
         active, speed = True, number(match[1])
     elif _INACTIVE.match(rest):
         active = False
+    elif _ACTIVE.match(rest):
+        active = True
     elif match := _CAPABLE.match(rest):
         capabilities[match["name"]] = match["value"].lower() == "true"
     elif _REMOTE.search(rest):
         remote = rest
     elif mark == ":" and (match := _COUNTER.match(rest)):
         counters[match["name"]] = int(match["value"])
-    else:
+    elif not rest:
         return
     now.links[number_of] = Link(number_of, active, speed, counters, capabilities, remote)
 

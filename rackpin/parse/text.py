@@ -23,7 +23,8 @@ _PREFIXES = (
     (re.compile(r"\[\d+(?:,\d+)?\](?: |$)"), False),  # torchrun and the like: [rank]
 )
 _LABEL = re.compile(r"[\w.-]{1,64}:(?= |$)")  # pdsh, clush: the host
-_COMMENT = re.compile(r"[ \t]*(?:#|>|//)(?: |$)?")
+_BAR = re.compile(r"(?!GPU\d|NIC\d)[\w.-]{1,64} +\|(?: |$)")  # docker compose: the service
+_COMMENT = re.compile(r"[ \t]*(?:#|>|//|\*)(?: |$)?")
 MISSING = re.compile(
     r"(?:^|[\s:'\"`])(?P<tool>[\w./+-]+)['\"`]?: (?:command )?not found\b"
     r"|(?P<other>[\w./+-]+): No such file or directory\s*$"
@@ -97,8 +98,9 @@ def _without_prefix(found: Sequence[str]) -> list[str] | None:
             return [prefix.sub("", line, count=1) if prefix.match(line) else line for line in found]
     if len(full) < 2:
         return None
-    if all(_COMMENT.match(line) for line in full):
-        return [_COMMENT.sub("", line, count=1) for line in found]
+    for mark in (_COMMENT, _BAR):
+        if all(mark.match(line) for line in full):
+            return [mark.sub("", line, count=1) for line in found]
     label = match[0] if (match := _LABEL.match(full[0])) else ""
     if label and all(f"{line} ".startswith(f"{label} ") for line in full):
         return [line.removeprefix(label).removeprefix(" ") for line in found]

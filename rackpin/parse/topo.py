@@ -16,7 +16,7 @@ from rackpin.parse.matrix import GPU, SELF, Matrix, matrices
 from rackpin.parse.nvidia_smi_errors import Failure, failures
 from rackpin.parse.text import ends_whole, lines, missing_tool
 
-# Near to far. SOC is what drivers before 384 called SYS.
+# Near to far. SOC is what older drivers call SYS.
 DISTANCE = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
 _NVLINK = re.compile(r"NV\d+")
 _NIC = re.compile(r"(?:^|[\s#>|])(NIC\d+):\s*([\w.:-]+)\s*$")
@@ -112,7 +112,7 @@ def _topology(
                     joined.append((index[one], index[other]))
     missing = tuple(n for n in names if len(table.rows.get(n, ())) < len(names))
     nics = [place for place in range(len(names)) if place not in index]
-    devices = {match[1]: match[2] for line in found if (match := _NIC.search(line))}
+    devices = _legend(found)
     indices = tuple(index.values())
     shown = True if joined else _shown(found)
     return Topology(
@@ -132,6 +132,19 @@ def _topology(
         error=said[0].error if said else None,
         errors=tuple(errors),
     )
+
+
+def _legend(found: Sequence[str]) -> dict[str, str]:
+    """Devices by NIC. A last line without its end counts when the name is like another one."""
+    rows = [(place, match) for place, line in enumerate(found) if (match := _NIC.search(line))]
+    devices = {match[1]: match[2] for _, match in rows}
+    if rows and rows[-1][0] == len(found) - 1:
+        nic, name = rows[-1][1].groups()
+        others = {device for other, device in devices.items() if other != nic}
+        alike = {re.sub(r"\d+", "#", device) for device in others}
+        if name in others or re.sub(r"\d+", "#", name) not in alike:
+            del devices[nic]
+    return devices
 
 
 def _closest(table: Matrix, gpu: int, nics: Sequence[int]) -> Closest:

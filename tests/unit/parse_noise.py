@@ -30,6 +30,7 @@ HARMLESS: dict[str, Callable[[str], str]] = {
     "mpirun 5": _each("[prterun-gpu01-9@1,0]<stdout>: "),
     "srun --label": _each("0: "),
     "pdsh": _each("gpu01: "),
+    "docker compose": _each("probe-1  | "),
     "comment": _each("# "),
     "quoted": _each("> "),
     "stamped tags": lambda text: _each("2026-03-01T10:20:30Z ")(_each("[1,0]<stdout>:")(text)),

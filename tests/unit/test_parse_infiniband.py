@@ -154,6 +154,8 @@ def test_rdma_link_text_and_json() -> None:
     ]
     device = read("0: mlx5_0: node_type ca fw 28.39.1002 node_guid a088:c203:00e3:a50a \n")
     assert (device.tool, device.ports, device.devices[0].firmware) == ("rdma dev", (), "28.39.1002")
+    both = "".join(f"{i}: mlx5_{i}: node_type ca fw 28.39.1002 \n" for i in range(2))
+    assert [one.device for one in read(both).devices] == ["mlx5_0", "mlx5_1"]
 
 
 def test_gid_table() -> None:
@@ -217,6 +219,12 @@ def test_a_cut_text_says_nothing_that_the_whole_does_not(tool: str) -> None:
 @pytest.mark.parametrize("tool", FORMS)
 def test_the_same_text_twice_has_the_same_ports(tool: str) -> None:
     assert read(FORMS[tool] * 2).ports == read(FORMS[tool]).ports
+
+
+def test_outputs_of_other_tools_beside_it_are_told() -> None:
+    said = read(IBSTAT + NETDEV + GIDS)
+    assert said.ports == read(IBSTAT).ports
+    assert said.notes == ("output of ibdev2netdev is not read", "output of show_gids is not read")
 
 
 def test_a_port_that_is_given_twice_differently_is_told() -> None:

@@ -167,6 +167,7 @@ def test_per_iteration_columns_and_a_trace_without_out_of_place() -> None:
         (ROWS, "", None, "summary"),
         ("", END, None, "not one row"),
         (ROWS.replace("52.04", "428400.12"), END, None, "can't be"),
+        (ROWS.replace("34.69", "972944.75"), END, None, "can't be"),
         (
             ROWS,
             END + "gpu01: Test NCCL failure common.cu:958 'remote process exited'\n",
@@ -180,6 +181,13 @@ def test_verdicts(rows: str, end: str, ok: bool | None, why: str) -> None:
     test = read(run(rows=rows, end=end))
     assert test.ok is ok
     assert any(why in text for text in (*test.errors, *test.warnings))
+
+
+def test_a_table_without_its_header_tells_deviations_from_counts() -> None:
+    old = read("  8 2 float sum 5.1 0.1 0.2 1e-07 5.2 0.3 0.4 0e+00\n" + END)
+    assert (old.check_column, old.ok, old.rows[0].root) == ("error", True, None)
+    new = read("  8 2 float sum -1 5.1 0.1 0.2 0 5.2 0.3 0.4 2\n" + END)
+    assert (new.check_column, new.ok) == ("wrong", False)
 
 
 def test_unchecked_is_not_validated() -> None:
@@ -250,6 +258,21 @@ def test_the_operation_by_the_command() -> None:
     rows = HEAD + ROWS.replace("sum", "none")
     for line in ("$ mpirun -np 4 ./build/alltoall_perf -b 8", "EXEC=/opt/nccl-tests/alltoall_perf"):
         assert read(f"{line}\n{rows}").op == "alltoall_perf"
+
+
+def test_headings_name_the_run_below_them() -> None:
+    plain = "# nThread 1 nGpus 2 minBytes 8 maxBytes 16\n" + HEAD + ROWS.replace("sum", "none")
+    text = (
+        f"===begin alltoall_perf test===\n{plain}{END}\n===begin all_gather_perf test===\n{plain}"
+    )
+    assert [one.op for one in read(text).runs] == ["alltoall_perf", "all_gather_perf"]
+
+
+def test_shortened_tables_with_one_half_and_no_check() -> None:
+    names = "# size(B) count(elems) type redop root time(us) algbw(GB/s) busbw(GB/s)\n"
+    test = read(names + " 1048576 262144 float sum -1 78.12 13.42 12.61\n" + END)
+    assert test.rows[0].out_of_place == Measure(78.12, 13.42, 12.61, None)
+    assert (test.rows[0].in_place, test.ok, test.validated) == (None, True, False)
 
 
 def test_json() -> None:

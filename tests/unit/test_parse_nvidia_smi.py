@@ -169,6 +169,22 @@ def test_a_lost_gpu_in_the_table_is_a_gpu_with_errors() -> None:
     assert smi.mig is False and smi.gpus[0].memory_total == 183359
 
 
+def test_a_copy_without_rules_and_with_single_blanks() -> None:
+    rule = "+-----------------------------------------+------------------------+-----------"
+    lines = [line for line in TABLE.splitlines() if not line.startswith(rule)]
+    assert len(lines) == len(TABLE.splitlines()) - 2
+    assert read("\n".join(lines) + "\n").gpus == read(TABLE).gpus
+    assert read("\n".join(" ".join(line.split()) for line in lines)).gpus == read(TABLE).gpus
+
+
+def test_a_gpu_that_cannot_be_asked_leaves_the_rest_incomplete() -> None:
+    lost = "Unable to determine the device handle for GPU2: 0000:61:00.0: Unknown Error\n"
+    for text in (TABLE, CSV, CSV.partition("\n")[2], LIST):
+        smi = read(lost + text)
+        assert (smi.gpus, smi.failed_gpus) == (read(text).gpus, ("0000:61:00.0",))
+        assert (smi.error, smi.complete) == ("nvml-unknown", False)
+
+
 def test_older_and_other_tables() -> None:
     old = read(
         "| NVIDIA-SMI 3.295.41   Driver Version: 295.41         |\n"
@@ -229,6 +245,18 @@ def test_csv_with_and_without_header_and_units() -> None:
     assert read("570.86.15\n570.86.15\n").driver == "570.86.15"
 
 
+def test_a_version_with_a_remark_behind_it_is_the_version() -> None:
+    text = QUERY.replace("570.86.15\n", "570.86.15 [Deprecated; use KMD Version instead]\n")
+    assert read(text.replace("12.8\n", "12.8 [Deprecated]\n")).gpus == read(QUERY).gpus
+    assert read(text.replace("12.8\n", "12.8 [Deprecated]\n")).driver == "570.86.15"
+
+
+def test_a_list_of_fields_is_no_table() -> None:
+    with pytest.raises(NotThisKind):
+        read("timestamp\nname\nuuid\n")
+    assert [gpu.name for gpu in read("name\nNVIDIA B200\n").gpus] == ["NVIDIA B200"]
+
+
 def test_csv_rows_of_another_width_are_told() -> None:
     smi = read(CSV + "2, NVIDIA B200, 00000000:61:00.0\n")
     assert (smi.same_width, smi.complete, len(smi.rows)) == (False, False, 3)
@@ -242,6 +270,13 @@ def test_list() -> None:
     assert (smi.form, len(smi.gpus), smi.mig) == ("list", 2, True)
     assert smi.gpus[0].uuid == UUID and smi.gpus[0].name == "NVIDIA B200"
     assert read(LIST.splitlines()[0] + "\n").mig is None
+
+
+def test_names_that_were_taken_out_are_still_names() -> None:
+    gpu = read("GPU 0: NVIDIA B200 (UUID: GPU-...)\n").gpus[0]
+    assert (gpu.name, gpu.uuid) == ("NVIDIA B200", "GPU-...")
+    plain = XML.replace(' id="00000000:1B:00.0"', "")
+    assert [gpu.name for gpu in read(plain).gpus] == ["NVIDIA B200"] * 2
 
 
 def test_xml_whole_and_cut() -> None:
@@ -304,6 +339,11 @@ def test_failures(text: str, error: int, bus: str) -> None:
         smi = read(noisy)
         assert (smi.form, smi.error, smi.gpus) == ("error", classes[error], ())
         assert smi.failed_gpus == ((bus,) if bus else ()) and smi.errors
+
+
+@pytest.mark.parametrize("text", ["No", "NVIDIA", "NVIDIA-SMI has fai", "Off", "GPU 0: NVIDIA H1"])
+def test_the_beginning_of_a_message_is_no_gpu(text: str) -> None:
+    assert reading(read, text) is None
 
 
 def test_short_forms() -> None:

@@ -83,6 +83,24 @@ def test_a_message_instead_of_links(said: str, active: int | None) -> None:
     assert (gpu.active, gpu.inactive, gpu.message) == (active, None, said)
 
 
+def test_a_message_on_the_gpus_own_line() -> None:
+    said = "NVML: Unable to retrieve Nvlink information as all links are inActive"
+    gpus = read(
+        f"{_gpu(0).rstrip()} {said}\n{_gpu(1).rstrip()} Device does not support Nvlink\n"
+    ).gpus
+    assert [(gpu.active, gpu.name) for gpu in gpus] == [
+        (0, "NVIDIA H100 80GB HBM3"),
+        (None, "NVIDIA H100 80GB HBM3"),
+    ]
+
+
+def test_a_state_of_no_known_word_is_no_working_link() -> None:
+    text = "GPU 0: NVIDIA B200 (UUID: GPU-...)\n\t Link 0: Active\n\t Link 1: (Not supported)\n"
+    gpu = read(text).gpus[0]
+    assert (gpu.name, gpu.active, gpu.inactive, len(gpu.links)) == ("NVIDIA B200", 1, 0, 2)
+    assert (gpu.links[0].speed, gpu.links[1].active) == (None, None)
+
+
 def test_a_gpu_with_fewer_links_than_its_like_is_not_whole() -> None:
     cut = read(STATUS[: STATUS.rindex("\t Link 2")])
     assert [gpu.complete for gpu in cut.gpus] == [True, False] and cut.complete is False
@@ -90,6 +108,11 @@ def test_a_gpu_with_fewer_links_than_its_like_is_not_whole() -> None:
     assert alone.gpus[0].complete is None and alone.complete is None
     assert read(STATUS.replace("GPU 1:", "GPU 3:")).complete is False
     assert read(STATUS.replace("\t Link 1: 26.562 GB/s\n", "\t ...\n")).complete is False
+
+
+def test_gpus_without_nvlink_have_nothing_below_their_line() -> None:
+    gpus = read(_gpu(0) + _gpu(1)).gpus
+    assert [(gpu.active, gpu.inactive, gpu.links) for gpu in gpus] == [(None, None, ())] * 2
 
 
 def test_links_above_any_gpu_have_no_index() -> None:
@@ -117,7 +140,9 @@ def test_a_cut_text_says_nothing_that_the_whole_does_not() -> None:
         for cut in cuts(text):
             if not (part := reading(read, cut)):
                 continue
-            assert part.tool == whole.tool and len(part.gpus) <= len(whole.gpus)
+            bare = not any(gpu.links for gpu in part.gpus)  # as of GPUs without NVLink
+            assert part.tool == ("nvlink" if bare and form != "p2p" else whole.tool)
+            assert len(part.gpus) <= len(whole.gpus)
             for mine, theirs in zip(part.gpus, whole.gpus, strict=False):
                 assert mine.links == theirs.links[: len(mine.links)] or form == "errors"
                 assert mine.inactive in (None, 0, theirs.inactive) and mine.name == theirs.name
@@ -136,7 +161,8 @@ def test_a_failure_of_the_tool_is_a_reading() -> None:
     "text",
     [
         "",
-        _gpu(0),
+        _gpu(0).rstrip(),
+        _gpu(0) + "something else\n",
         "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n",
         "Link up\n",
     ],

@@ -65,6 +65,40 @@ def test_blank_affinity_is_none_and_not_the_next_columns() -> None:
     assert (top.cpu_affinity, top.numa_affinity, top.gpu_numa_id) == ((None,), ("0",), ("N/A",))
 
 
+def test_lines_that_a_narrow_terminal_broke_go_on_below() -> None:
+    whole = read(HEAD + BODY)
+    broken = ""
+    for line in (HEAD + BODY).expandtabs(8).splitlines():
+        words = line.rstrip()
+        broken += (
+            words[:46].rstrip() + "\n" + ("  " + words[46:].strip() + "\n" if words[46:] else "")
+        )
+    assert read(broken) == whole
+    titles = HEAD.replace("\tCPU Affinity", "\tCPU\nAffinity")
+    assert read(titles + BODY) == whole
+
+
+def test_a_table_drawn_with_bars() -> None:
+    bars = (HEAD + BODY).replace("\t", " | ").replace("\n", " |\n")
+    assert read(bars).closest_nics == read(HEAD + BODY).closest_nics
+
+
+def test_a_blank_affinity_among_blanks_is_not_guessed() -> None:
+    head = "      GPU0  CPU Affinity  NUMA Affinity  GPU NUMA ID\n"
+    top = read(head + "GPU0   X                  1              N/A\n")
+    assert (top.cpu_affinity, top.numa_affinity, top.gpus) == ((None,), (None,), 1)
+
+
+def test_cells_that_a_copy_glued_together_are_two() -> None:
+    text = (HEAD + BODY).expandtabs(8).replace("NODE    PIX ", "NODEPIX ")
+    assert "NODEPIX" in text and read(text) == read(HEAD + BODY)
+
+
+def test_fields_that_no_title_names_are_left() -> None:
+    top = read("\tGPU0\tCPU Affinity\nGPU0\t X \t0-11, 24-35\t0\tN/A\n")
+    assert (top.cpu_affinity, top.numa_affinity) == (("0-11,24-35",), (None,))
+
+
 def test_the_form_that_hides_nvlink_says_so() -> None:
     links = [["X", "SYS"], ["SYS", "X"]]
     legend = "\nLegend:\n\n  X    = Self\n  PIX  = one bridge\n"
@@ -130,7 +164,15 @@ def test_a_cut_text_says_nothing_that_the_whole_does_not(text: str) -> None:
             assert all(mine in (None, theirs) for mine, theirs in pairs), (cut, name)
         for mine, theirs in zip(part.closest_nics, whole.closest_nics, strict=True):
             assert mine.link is None or mine == theirs
+        names = [nic.device for nic in whole.nics]
+        pairs = zip((nic.device for nic in part.nics), names, strict=True)
+        assert all(mine in (None, theirs) for mine, theirs in pairs), cut
         assert not part.complete or part.link_counts == whole.link_counts
+
+
+def test_a_last_legend_line_without_its_end_is_like_the_others() -> None:
+    text = HEAD + BODY + LEGEND + NICS.replace("mlx5_bond_0", "mlx5_12").rstrip()
+    assert [nic.device for nic in read(text).nics] == ["mlx5_0", "mlx5_12"]
 
 
 def test_the_same_table_twice_is_one_and_another_one_is_named() -> None:
