@@ -123,7 +123,12 @@ def status(file: Path, name: str | None, as_json: bool) -> None:
     """What runs. Exit 0 if every host answers, 1 if one does not or the lab is not up."""
     loaded = _loaded(file, name)
     rows = [
-        {**host.model_dump(mode="json"), "power": host.power, "answers": ssh.listens(host)}
+        {
+            **host.model_dump(mode="json"),
+            "faults": place.wished(host),
+            "power": host.power,
+            "answers": ssh.listens(host),
+        }
         for host in loaded.hosts
     ]
     if as_json:
@@ -134,7 +139,8 @@ def status(file: Path, name: str | None, as_json: bool) -> None:
             reached = "ssh answers" if row["answers"] else "ssh does not answer"
             groups = ",".join(row["groups"])
             line = f"  {row['name']:<12} {row['address']:<15} {row['power']:<12} {reached:<20}"
-            click.echo(f"{line} {groups}")
+            shown = " ".join(filter(None, [row["hardware"], *row["faults"]]))
+            click.echo(f"{line} {groups} {shown}".rstrip())
     if not all(row["answers"] for row in rows):
         raise SystemExit(1)
 

@@ -282,3 +282,13 @@ def test_a_card_without_work_may_have_a_slow_link_which_is_no_fault() -> None:
     assert hopper.count("LnkSta:\tSpeed 32GT/s (ok), Width x16 (ok)") == 8
     states = "nvidia-smi --query-gpu=pstate,pcie.link.gen.gpucurrent --format=csv,noheader"
     assert answer(broken("l40s-8"), states.split()).stdout == "P8, 1\n" * 8
+
+
+def test_remapped_rows_say_one_and_zero() -> None:
+    call = "nvidia-smi --query-remapped-rows=gpu_bus_id,remapped_rows.pending --format=csv -i 2,3"
+    said = answer(broken("a100-sxm-8", "remap-pending=3"), call.split()).stdout
+    assert said.splitlines() == [
+        "gpu_bus_id, remapped_rows.pending",
+        "00000000:47:00.0, 0",
+        "00000000:4E:00.0, 1",
+    ]

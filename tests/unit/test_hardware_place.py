@@ -77,7 +77,7 @@ def test_a_driver_that_is_not_installed_yet_can_become_so_on_the_host(root: Path
     assert current(root).name == "bare"
     assert not (current(root) / "bin" / "nvidia-smi").exists()
     other = current(root).with_name("installed")
-    assert "91" in (other / "nvidia-smi" / "cells").read_text(), "with the other faults"
+    assert "91" in (other / "nvidia-smi" / "csv" / "gpu.cells").read_text(), "with the other faults"
     hook = root / place.DPKG_HOOK
     assert f"{HOME}/driver auto" in hook.read_text()
     # what the host did by itself outlives a boot

@@ -21,6 +21,7 @@ nvidia-smi -L
 nvidia-smi -q
 nvidia-smi -q -x -i 0
 nvidia-smi -q -d ECC,ROW_REMAPPER
+nvidia-smi --query-remapped-rows=gpu_name,gpu_serial,remapped_rows.pending --format=csv
 nvidia-smi topo -m
 nvidia-smi topo -mp
 nvidia-smi topo -p2p r
@@ -71,6 +72,7 @@ nvidia-smi --query-gpu=index
 nvidia-smi --query-gpu=index --format=csv,nothing
 nvidia-smi --query-gpu=index -L --format=csv
 nvidia-smi --query-compute-apps=pid,used_memory --format=csv
+nvidia-smi --query-gpu=index --query-compute-apps=pid --format=csv
 ibstat nope
 ibv_devinfo -d nope
 rdma foo

@@ -125,8 +125,8 @@ class Asked:
     key: str
     cards: str | None = None
     sections: str | None = None
-    gpu_fields: str | None = None
-    app_fields: str | None = None
+    fields: str | None = None
+    table: str = ""
     format: str | None = None
 
 
@@ -135,8 +135,7 @@ OPTIONS = {
     "--id": "cards",
     "-d": "sections",
     "--display": "sections",
-    "--query-gpu": "gpu_fields",
-    "--query-compute-apps": "app_fields",
+    **dict.fromkeys(smi_csv.QUERIES, "fields"),
     "--format": "format",
 }
 
@@ -151,12 +150,12 @@ def asked(argv: Sequence[str]) -> Asked | None:
         name, equals, value = word.partition("=")
         if name not in OPTIONS:
             rest.append(word)
-        elif equals:
-            found[OPTIONS[name]] = value
-        elif words:
-            found[OPTIONS[name]] = words.pop(0)
-        else:
+            continue
+        if not equals and not words:
             return None
+        found[OPTIONS[name]] = value if equals else words.pop(0)
+        if name in smi_csv.QUERIES:
+            found["table"] = smi_csv.QUERIES[name]
     return Asked(" ".join(rest), **found)
 
 
@@ -185,7 +184,7 @@ def answer(node: Node, argv: Sequence[str]) -> Answer:
         failed = handle(node.gpus[index])
         if failed is not None:
             return failed
-    if wish.gpu_fields is not None or wish.app_fields is not None:
+    if wish.fields is not None:
         return _csv(node, wish, chosen)
     parts = MODES[mode](node)
     if wish.sections is not None and mode == "query":
@@ -215,22 +214,13 @@ def _csv(node: Node, wish: Asked, chosen: list[int]) -> Answer:
     form = (wish.format or "").split(",")
     if wish.key or form[0] != "csv" or not set(form[1:]) <= {"noheader", "nounits"}:
         return Answer(USAGE, "", USAGE_CODE)
-    names = [name.strip() for name in (wish.gpu_fields or wish.app_fields or "").split(",")]
-    heads, places = _heads(node, wish.gpu_fields is not None)
+    names = [name.strip() for name in (wish.fields or "").split(",")]
+    known = smi_csv.columns(node, wish.table)
     for name in names:
-        if name not in heads:
+        if name not in known:
             return Answer(f'Field "{name}" is not a valid field to query.\n\n', "", USAGE_CODE)
-    out = [] if "noheader" in form else [", ".join(heads[name] for name in names)]
-    if wish.gpu_fields is not None:
-        for index in chosen:
-            cells = smi_csv.row(node, index, "nounits" not in form)
-            out.append(", ".join(cells[places[name]] for name in names))
+    out = [] if "noheader" in form else [", ".join(known[name][0] for name in names)]
+    cells = smi_csv.rows(node, wish.table, "nounits" not in form)
+    for row in [cells[index] for index in chosen] if cells else []:
+        out.append(", ".join(row[known[name][1]] for name in names))
     return Answer("".join(f"{line}\n" for line in out), "", 0)
-
-
-def _heads(node: Node, gpu: bool) -> tuple[dict[str, str], dict[str, int]]:
-    if not gpu:
-        return smi_csv.APP_FIELDS, {}
-    places = smi_csv.columns(node)
-    every = smi_csv.fields_of(node)
-    return {name: every[place].header for name, place in places.items()}, places

@@ -1,4 +1,4 @@
-"""``nvidia-smi --query-gpu=… --format=csv``: the fields of ``forms/fields.form``.
+"""``nvidia-smi --query-gpu=… --format=csv`` and its like: the fields of ``forms/fields.form``.
 
 A line there is ``name | unit | other name | first branch that has it | value``; a value is ``old //
 new`` where the newer branches say something else, and begins with ``~`` where N/A has no brackets.
@@ -11,10 +11,18 @@ from functools import cache
 
 from rackpin.lab.hardware.drivers import NEW_FROM
 from rackpin.lab.hardware.model import Node
+from rackpin.lab.hardware.parts import STAMP
 from rackpin.lab.hardware.smi_query import FORMS
 from rackpin.lab.hardware.values import NONE, values
 
-# --query-compute-apps: no process uses a simulated card, so only the head is ever printed
+# option → table; in the order in which the last one that is given wins
+QUERIES = {
+    "--query-gpu": "gpu",
+    "--query-compute-apps": "apps",
+    "--query-remapped-rows": "remapped",
+}
+
+# no process uses a simulated card, so of these only the head is ever printed
 APP_FIELDS = {
     "timestamp": "timestamp",
     "gpu_name": "gpu_name",
@@ -26,6 +34,19 @@ APP_FIELDS = {
     "name": "process_name",
     "used_gpu_memory": "used_gpu_memory [MiB]",
     "used_memory": "used_gpu_memory [MiB]",
+}
+
+# this table says 0 and 1 where --query-gpu says No and Yes
+REMAPPED_FIELDS = {
+    "timestamp": STAMP,
+    "gpu_name": "{name}",
+    "gpu_bus_id": "{bus}",
+    "gpu_serial": "{serial}",
+    "gpu_uuid": "{uuid}",
+    "remapped_rows.correctable": "0",
+    "remapped_rows.uncorrectable": "{remapped}",
+    "remapped_rows.pending": "{remap_pending_bit}",
+    "remapped_rows.failure": "0",
 }
 
 
@@ -70,14 +91,29 @@ def fields_of(node: Node) -> tuple[Field, ...]:
     return fields(node.major >= NEW_FROM)
 
 
-def columns(node: Node) -> dict[str, int]:
-    """Every name a field may be asked for by → its place in ``fields_of``."""
+def columns(node: Node, table: str) -> dict[str, tuple[str, int]]:
+    """Every name a field of a table may be asked for by → its heading, its place in ``rows``."""
+    if table == "apps":
+        return {name: (head, 0) for name, head in APP_FIELDS.items()}
+    if table == "remapped":
+        return {name: (name, place) for place, name in enumerate(REMAPPED_FIELDS)}
     return {
-        name: place for place, one in enumerate(fields_of(node)) for name in (one.name, *one.others)
+        name: (one.header, place)
+        for place, one in enumerate(fields_of(node))
+        for name in (one.name, *one.others)
     }
 
 
-def row(node: Node, index: int, units: bool) -> list[str]:
-    """All cells of a card, in the order of ``fields_of``."""
-    known = values(node, index)
-    return [one.cell(known, units) for one in fields_of(node)]
+def rows(node: Node, table: str, units: bool) -> list[list[str]]:
+    """All cells of a table, a row for each card."""
+    if table == "apps":
+        return []
+    found = []
+    for index in range(len(node.gpus)):
+        known = values(node, index)
+        if table == "remapped":
+            cells = [form.format_map(known) for form in REMAPPED_FIELDS.values()]
+            found.append([f"[{NONE}]" if cell == NONE else cell for cell in cells])
+        else:
+            found.append([one.cell(known, units) for one in fields_of(node)])
+    return found

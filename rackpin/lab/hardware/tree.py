@@ -104,20 +104,20 @@ def _lspci(node: Node) -> Files:
 
 def _smi(node: Node) -> Files:
     cards = range(len(node.gpus))
-    every, places = smi_csv.fields_of(node), smi_csv.columns(node)
-    heads = [[name, every[place].header, str(place + 1)] for name, place in places.items()]
     sections = [[name, one] for name, some in smi_query.SECTIONS.items() for one in some]
     files = {
         "usage": smi.USAGE,
         "keys": _table([[key, mode] for key, mode in smi.KEYS.items()]),
         "names": _table([[name, str(i)] for i in cards for name in smi.names_of(node, i)]),
         "all": "".join(f"{i}\n" for i in cards),
-        "fields": _table(heads),
-        "apps": _table([[name, head, "0"] for name, head in smi_csv.APP_FIELDS.items()]),
-        "cells": _table([smi_csv.row(node, i, units=True) for i in cards]),
-        "cells-plain": _table([smi_csv.row(node, i, units=False) for i in cards]),
         "sections": _table(sections),
     }
+    for table in smi_csv.QUERIES.values():
+        known = smi_csv.columns(node, table)
+        heads = [[name, head, str(place + 1)] for name, (head, place) in known.items()]
+        files[f"csv/{table}.columns"] = _table(heads)
+        files[f"csv/{table}.cells"] = _table(smi_csv.rows(node, table, units=True))
+        files[f"csv/{table}.plain"] = _table(smi_csv.rows(node, table, units=False))
     if node.hang:
         files["hang"] = ""
     failed = smi.fatal(node)

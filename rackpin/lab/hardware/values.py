@@ -136,6 +136,7 @@ def _state(node: Node, gpu: Gpu) -> dict[str, str]:
         "ecc_no": "No" if gpu.ecc else NONE,
         "remapped": str(gpu.remapped),
         "remap_pending": _yes(gpu.remap_pending),
+        "remap_pending_bit": str(int(gpu.remap_pending)),
         "remap_max": str(card.remap_banks - gpu.remapped),
         "power": f"{card.power_limit / 2 if gpu.hot else card.power_idle + 0.37 * gpu.minor:.2f}",
         "clock": str(clock),
