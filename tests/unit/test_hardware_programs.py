@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rackpin.lab.hardware.answer import BOOTED, answer
 from rackpin.lab.hardware.parts import Hangs
@@ -85,6 +87,8 @@ dcgmi foo bar
 all_reduce_perf -b 1x
 all_reduce_perf -b
 all_reduce_perf -g two
+all_reduce_perf -g 0
+all_reduce_perf -b 0 -e 8 -f 2 -g 2
 all_reduce_perf -q 1
 all_reduce_perf -b 8 -e 1G -f 8 -g 1 -d half -o max
 all_reduce_perf -d float8
@@ -170,3 +174,60 @@ def test_a_hanging_nvidia_smi_ends_by_kill_only(tmp_path: Path) -> None:
     program = str(tmp_path / "current" / "bin" / "nvidia-smi")
     done = subprocess.run(["timeout", "-k", "0.3", "0.3", program], timeout=10, check=False)
     assert done.returncode == -9, "ended by SIGKILL after SIGTERM did nothing"
+
+
+WORDS = st.sampled_from(
+    [
+        *("nvidia-smi", "lspci", "ibstat", "ibv_devinfo", "rdma", "dmesg", "modinfo", "dcgmi"),
+        *(
+            "all_reduce_perf",
+            "-i",
+            "0",
+            "1,2",
+            "-q",
+            "-x",
+            "-d",
+            "ECC",
+            "-L",
+            "topo",
+            "-m",
+            "nvlink",
+        ),
+        *("-s", "-e", "--query-gpu=index,name", "--query-gpu", "--format=csv", "--format", "csv"),
+        *("-nn", "-vv", "-k", "10de:", "mlx5_0", "-F", "version", "nvidia", "link", "diag", "-r"),
+        *(
+            "-b",
+            "8",
+            "1M",
+            "-g",
+            "2",
+            "-c",
+            "-f",
+            "--minbytes",
+            "=",
+            "",
+            " ",
+            "*",
+            "a\\tb",
+            "--",
+            "-",
+        ),
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(words=st.lists(WORDS, max_size=6), data=st.data())
+def test_any_words_at_all_are_answered_alike(
+    words: list[str], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.getbasetemp() / "any"
+    node = broken("l40s-8", "hca-down")
+    if not home.exists():
+        put(node, home)
+    programs = sorted(path.name for path in (home / "current" / "bin").iterdir())
+    tool = data.draw(st.sampled_from([p for p in programs if p != "nv-fabricmanager"]))
+    if tool == "modinfo" and words[-1:] != ["nvidia"]:
+        return  # the real modinfo's affair
+    argv = [tool, *words]
+    assert timeless(ask(home, argv)) == timeless(answer(node, argv)), argv

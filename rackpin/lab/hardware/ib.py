@@ -89,8 +89,8 @@ def ibstat(node: Node, argv: Sequence[str]) -> Answer:
                 if nic.device == name and port in ([], ["1"]):
                     lines = [f"CA: '{name}'", "Port 1:", *_port(nic)]
                     return Answer(_ca(nic) if not port else "\n".join(lines) + "\n", "", 0)
-    why = f"ibpanic: [4242] main: stat of IB device '{argv[0]}' failed: No such file or directory\n"
-    return Answer("", why, 255)
+    why = f"stat of IB device '{' '.join(argv)}' failed: No such file or directory"
+    return Answer("", f"ibpanic: [4242] main: {why}\n", 255)
 
 
 def ibstatus(node: Node, _argv: Sequence[str]) -> Answer:

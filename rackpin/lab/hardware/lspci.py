@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from getopt import GetoptError, getopt
 
 from rackpin.lab.hardware.model import Node, Pcie, Slot
 from rackpin.lab.hardware.parts import Answer
@@ -187,24 +188,22 @@ class Asked:
 
 def asked(argv: Sequence[str]) -> Asked | None:
     """The options, also several in one word (-nnvv); None for one that isn't known."""
-    names, verbose, drivers, domain, picked = "", 0, False, False, {"s": "", "d": ""}
-    words = list(argv)
-    while words:
-        word = words.pop(0)
-        if len(word) < 2 or word[0] != "-":
-            return None
-        for place, letter in enumerate(word[1:], 2):
-            if letter in picked:
-                picked[letter] = word[place:] or (words.pop(0) if words else "")
-                break
-            if letter not in "nvkD":
-                return None
-            names += "n" * (letter == "n")
-            verbose += letter == "v"
-            drivers = drivers or letter == "k"
-            domain = domain or letter == "D"
-    level = "vv" if verbose > 1 else "v" if verbose else "k" if drivers else ""
-    return Asked(names[:2], level, domain, picked["s"], picked["d"])
+    try:
+        options, rest = getopt(list(argv), "nvkDs:d:")
+    except GetoptError:
+        return None
+    if rest:
+        return None
+    given = [name for name, _ in options]
+    picked = dict(options)
+    verbose = given.count("-v")
+    return Asked(
+        names="n" * min(2, given.count("-n")),
+        level="vv" if verbose > 1 else "v" if verbose else "k" if "-k" in given else "",
+        domain="-D" in given,
+        slot=picked.get("-s", ""),
+        ids=picked.get("-d", ""),
+    )
 
 
 def answer(node: Node, argv: Sequence[str]) -> Answer:

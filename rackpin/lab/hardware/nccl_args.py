@@ -79,7 +79,7 @@ def asked(argv: Sequence[str]) -> Wish | None:
         else:
             found[one] = number
     wish = Wish(**found)  # type: ignore[arg-type]
-    return wish if wish.datatype in TYPES else None
+    return wish if wish.datatype in TYPES and wish.gpus * wish.threads else None
 
 
 def _size(text: str) -> int | None:

@@ -156,7 +156,7 @@ def asked(argv: Sequence[str]) -> Asked | None:
         found[OPTIONS[name]] = value if equals else words.pop(0)
         if name in smi_csv.QUERIES:
             found["table"] = smi_csv.QUERIES[name]
-    return Asked(" ".join(rest), **found)
+    return Asked(" ".join(filter(None, rest)), **found)
 
 
 def names_of(node: Node, index: int) -> list[str]:

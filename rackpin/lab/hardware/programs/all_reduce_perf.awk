@@ -35,7 +35,8 @@ BEGIN {
 	while ((getline line < (at "/types")) > 0) { split(line, part, "\t"); types[part[1]] = part[2] }
 	while ((getline line < (at "/defaults")) > 0) { split(line, part, "\t"); wish[part[1]] = part[2] }
 	new = conf["version"] != "2.13.9"
-	count = split(ENVIRON["ARGS"], words, "\n")
+	split(ENVIRON["ARGS"], words, "\n")
+	count = ENVIRON["COUNT"] + 0 # also empty ones at the end, which the shell drops
 	for (i = 1; i <= count; i++) {
 		word = words[i]
 		if (substr(word, 1, 2) == "--") {
@@ -65,6 +66,7 @@ BEGIN {
 	}
 	if (!(wish["datatype"] in types)) fail(usage)
 	for (one in wish) if (wish[one] ~ /^[0-9]+$/) wish[one] += 0
+	if (wish["gpus"] * wish["threads"] == 0) fail(usage)
 	if (wish["warmup"] == "") wish["warmup"] = new ? 1 : 5
 
 	size_of = ENVIRON["OMPI_COMM_WORLD_SIZE"] ? ENVIRON["OMPI_COMM_WORLD_SIZE"] : 1
