@@ -1,0 +1,235 @@
+"""What the survey finds of GPUs, driver, kernels and Secure Boot; read from one script's answer."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rackpin.audit.node.boot import grub_kernel, parse_loaded, version_key
+from rackpin.audit.node.sheet import Unseen
+from rackpin.driver.table import table
+from rackpin.parse.dkms import DkmsModule, dkms_line
+from rackpin.parse.lspci import lspci
+
+# One `## NAME` a section; `= N` is the exit status of the command before it.
+_SCRIPT = r"""LC_ALL=C; export LC_ALL
+have() { command -v "$1" >/dev/null 2>&1; }
+echo '## pci'
+if have lspci; then lspci -Dnn -d 10de:; echo "= $?"
+elif [ -d /sys/bus/pci/devices ]; then
+  for d in /sys/bus/pci/devices/*; do
+    [ "$(cat "$d/vendor" 2>/dev/null)" = 0x10de ] || continue
+    class=$(cut -c 3-6 "$d/class"); kind=Device
+    case $class in 0300) kind='VGA compatible controller';; 0302) kind='3D controller';;
+    0680) kind=Bridge;; esac
+    echo "${d##*/} $kind [$class]: NVIDIA Corporation [10de:$(cut -c 3-6 "$d/device")]"
+  done; echo '= 0'
+else echo '= 127'; fi
+echo '## modules'; lsmod; echo "= $?"
+echo '## loaded'; cat /proc/driver/nvidia/version 2>/dev/null
+echo '## version'; cat /sys/module/nvidia/version 2>/dev/null
+echo '## params'; cat /proc/driver/nvidia/params 2>/dev/null
+echo '## secureboot'
+if have mokutil; then mokutil --sb-state 2>&1
+elif [ ! -d /sys/firmware/efi ]; then echo 'no EFI'
+else od -An -tu1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>&1
+fi
+echo '## keys'
+for k in @keys@; do
+  [ -e "$k" ] && have mokutil && echo "$k|$(mokutil --test-key "$k" 2>&1 | tr '\n' ' ')"; done
+echo '## running'; uname -r
+echo '## boot'; cat /proc/sys/kernel/random/boot_id
+echo '## images'; ls /boot 2>/dev/null | grep -E '^(vmlinuz|initrd.img)-'
+echo '## headers'
+for d in /lib/modules/*; do [ -e "$d/build/Makefile" ] && echo "${d##*/}"; done
+echo '## built'
+for f in /lib/modules/*/updates/dkms/nvidia*.ko*; do
+  [ -e "$f" ] && echo "$f|$(modinfo -F version "$f" 2>/dev/null)"; done
+echo '## dkms'; if have dkms; then dkms status 2>&1; echo "= $?"; fi
+echo '## grub'; cat /boot/grub/grub.cfg 2>/dev/null | base64 -w 0; echo
+echo '## grubenv'; cat /boot/grub/grubenv 2>/dev/null | base64 -w 0; echo
+echo '## foreign'
+for f in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer /usr/src/nvidia-[0-9]* \
+  /usr/lib/x86_64-linux-gnu/libcuda.so.[0-9]*.[0-9]* /usr/lib64/libcuda.so.[0-9]*.[0-9]*; do
+  [ -e "$f" ] && ! dpkg -S "$f" >/dev/null 2>&1 && echo "$f"; done
+echo '## engines'
+systemctl list-units --plain --no-legend --state=active,activating,reloading,deactivating \
+  'ray-*' 'vllm@*' | cut -d ' ' -f 1
+echo '## holders'
+find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null | cut -d / -f 3 | sort -u |
+  while read -r p; do echo "$p $(cat "/proc/$p/comm" 2>/dev/null)"; done
+echo '## errors'
+for l in /var/lib/dkms/nvidia*/*/build/make.log; do
+  [ -e "$l" ] && grep -E -m 2 'error:|Error [0-9]|ERROR' "$l" | cut -c 1-300; done
+echo '## audit'; dpkg --audit | head -n 20
+echo '## end'"""
+
+
+class DriverStateError(ValueError):
+    """The answer is cut, or a command of it failed."""
+
+
+def state_script() -> str:
+    """POSIX sh text that prints the state."""
+    keys = " ".join(shlex.quote(path) for path in table()["signing_keys"])
+    return _SCRIPT.replace("@keys@", keys)
+
+
+@dataclass(frozen=True)
+class DriverState:
+    """GPUs and driver of one node as found. Kernels are named as ``uname -r`` does."""
+
+    gpus: int = 0
+    nvswitches: int = 0
+    modules: frozenset[str] = frozenset()  # loaded; with _ in their names, as lsmod has them
+    loaded: str = ""  # version of the NVIDIA module in the kernel
+    flavour: str = ""  # "open" or "closed", of what is loaded
+    params: Mapping[str, str] = field(default_factory=dict)  # of what is loaded, without NVreg_
+    secure_boot: bool | None = False  # None: can't be told
+    enrolled: bool = False  # a key that DKMS signs with is in the firmware's list
+    running: str = ""
+    boot_id: str = ""
+    kernels: tuple[str, ...] = ()  # in /boot
+    initrds: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()  # kernels that modules can be built for
+    # kernel -> module file -> version; "" where modinfo can't read the file
+    built: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    dkms: tuple[DkmsModule, ...] = ()
+    next: str = ""  # kernel of the next boot; "" on a machine without any of its own
+    next_fault: str = ""  # why it can't be told
+    foreign: tuple[str, ...] = ()  # driver files that no package has
+    engines: tuple[str, ...] = ()  # units of ours that run
+    holders: tuple[str, ...] = ()  # "PID NAME" of others that have a card open
+    errors: tuple[str, ...] = ()  # the compiler's, of a build that failed
+    dpkg_broken: bool = False
+
+
+def _sections(lines: Sequence[str]) -> dict[str, list[str]]:
+    parts: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if line.startswith("## "):
+            name = line[3:].strip()
+            parts[name] = []
+        elif name:
+            parts[name].append(line)
+    if "end" not in parts:
+        raise DriverStateError("the answer is cut: its last section is missing")
+    return parts
+
+
+def _ran(parts: Mapping[str, list[str]], name: str, what: str) -> list[str]:
+    """What a command printed that must have worked."""
+    *lines, last = parts[name] or [""]
+    if last != "= 0":
+        raise DriverStateError(f"{what} failed ({last.removeprefix('= ') or 'no status'})")
+    return lines
+
+
+def parse_state(lines: Sequence[str]) -> DriverState:
+    """The state script's answer. :class:`DriverStateError` when something couldn't be looked at."""
+    parts = _sections(lines)
+    try:
+        found = lspci(_ran(parts, "pci", "looking for GPUs (lspci, /sys/bus/pci)"))
+        modules = _ran(parts, "modules", "lsmod")
+        loaded, flavour = _loaded(parts)
+        after, fault = _next(parts)
+        images = parts["images"]
+        dkms = _ran(parts, "dkms", "dkms status") if parts["dkms"] else []
+        daemons = table()["daemons"]
+        return DriverState(
+            gpus=found.nvidia_gpus or 0,
+            nvswitches=found.nvswitches or 0,
+            modules=frozenset(line.split()[0] for line in modules[1:] if line.strip()),
+            loaded=loaded,
+            flavour=flavour,
+            params=dict(re.findall(r"(?m)^(\w+): (.*)$", "\n".join(parts["params"]))),
+            secure_boot=secure_boot(parts["secureboot"]),
+            enrolled=any(
+                re.search(r"is already enrolled|is already in", line) for line in parts["keys"]
+            ),
+            running=_one(parts, "running"),
+            boot_id=_one(parts, "boot"),
+            kernels=_after(images, "vmlinuz-"),
+            initrds=_after(images, "initrd.img-"),
+            headers=tuple(line.strip() for line in parts["headers"] if line.strip()),
+            built=_built(parts["built"]),
+            dkms=tuple(m for m in map(dkms_line, dkms) if m and m.module.startswith("nvidia")),
+            next=after,
+            next_fault=fault,
+            foreign=tuple(line.strip() for line in parts["foreign"] if line.strip()),
+            engines=tuple(line.strip() for line in parts["engines"] if line.strip()),
+            holders=tuple(
+                line for line in parts["holders"] if line.partition(" ")[2] not in daemons
+            ),
+            errors=tuple(line.strip() for line in parts["errors"] if line.strip()),
+            dpkg_broken=any(line.strip() for line in parts["audit"]),
+        )
+    except KeyError as error:
+        raise DriverStateError(f"the answer is not whole: no section {error}") from error
+
+
+def _one(parts: Mapping[str, list[str]], name: str) -> str:
+    text = next((line.strip() for line in parts[name] if line.strip()), "")
+    if not text:
+        raise DriverStateError(f"the answer is not whole: section {name!r} is empty")
+    return text
+
+
+def _after(names: Sequence[str], prefix: str) -> tuple[str, ...]:
+    found = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return tuple(sorted(found, key=version_key))
+
+
+def _loaded(parts: Mapping[str, list[str]]) -> tuple[str, str]:
+    text = "\n".join(parts["loaded"])
+    if text.strip():
+        try:
+            return parse_loaded(text)
+        except Unseen as error:
+            raise DriverStateError(str(error)) from error
+    return "".join(parts["version"]).strip(), ""
+
+
+def _next(parts: Mapping[str, list[str]]) -> tuple[str, str]:
+    """The kernel of the next boot, or why it can't be told. GRUB's choice, else the newest."""
+
+    def text(name: str) -> str:
+        return base64.b64decode("".join(parts[name])).decode("utf-8", "replace")
+
+    config = text("grub")
+    if config.strip():
+        kernel = grub_kernel(config, text("grubenv"))
+        return kernel or "", "" if kernel else "GRUB's default entry isn't in grub.cfg"
+    kernels = _after(parts["images"], "vmlinuz-")
+    return (kernels[-1] if kernels else ""), ""
+
+
+def secure_boot(lines: Sequence[str]) -> bool | None:
+    """Whether Secure Boot is on: mokutil's words, or the EFI variable's five bytes."""
+    text = " ".join(line.strip() for line in lines)
+    if "SecureBoot enabled" in text:
+        # The kernel takes unsigned modules while validation is off in shim.
+        return "validation is disabled" not in text
+    if "SecureBoot disabled" in text or "Setup Mode" in text:
+        return False
+    if text == "no EFI" or re.search(r"EFI variables are not supported|doesn't support", text):
+        return False
+    numbers = text.split()
+    if len(numbers) == 5 and all(n.isdecimal() for n in numbers):  # four bytes of attributes
+        return numbers[-1] == "1"
+    return None
+
+
+def _built(lines: Sequence[str]) -> dict[str, dict[str, str]]:
+    """``/lib/modules/KERNEL/updates/dkms/FILE.ko[.xz]|VERSION`` by kernel and module."""
+    found: dict[str, dict[str, str]] = {}
+    for line in lines:
+        path, _, version = line.partition("|")
+        match = re.fullmatch(r"/lib/modules/([^/]+)/updates/dkms/([^/]+)\.ko(\.\w+)?", path)
+        if match:
+            found.setdefault(match[1], {})[match[2]] = version.strip()
+    return found
