@@ -14,6 +14,7 @@ from paramiko import SSHException
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
 from pyinfra.api.exceptions import ConnectError, FactProcessError
+from pyinfra.connectors.util import clear_askpass_cache
 
 from rackpin import deadlines
 from rackpin.driver import decide, scripts
@@ -135,19 +136,21 @@ def boot_faults(want: Want, before: DriverState, after: DriverState) -> list[str
 
 def wait_for_boot(state: Any, host: Any, run: RunLog, before: str) -> bool:
     """Until the node answers from another boot and has started its units; False: too late."""
-    host.disconnect()
+    # Not through host.connect: a try that fails is no failure of the node here.
+    clear_askpass_cache(host)
+    host.connector.disconnect()
     end = time.monotonic() + deadlines.BOOT_S
     while time.monotonic() < end:
         time.sleep(deadlines.BOOT_ASK_S)
         try:
-            host.connect(show_errors=False, raise_exceptions=True)
+            host.connector.connect()
             boot = host.connector.feed(scripts.BOOT_ID, _timeout=deadlines.CONNECT_S).strip()
             if boot and boot != before:
                 host.connector.feed(scripts.SETTLE, _timeout=deadlines.SETTLE_S)
                 return True
         except (ConnectError, OSError, SSHException, EOFError) as error:
             host.log(f"not there yet: {type(error).__name__}")
-        host.disconnect()
+        host.connector.disconnect()
     run.nodes[
         host.name
     ].error = f"no answer from a new boot within {deadlines.BOOT_S} s: see the node's console"
