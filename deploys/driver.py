@@ -8,6 +8,7 @@ from pyinfra import host
 
 from rackpin.deploy import apply_files, here
 from rackpin.driver import decide, scripts
+from rackpin.driver.state import DriverState
 from rackpin.driver.want import driver_packages, kernel_packages, versions, want
 from rackpin.facts_driver import Gpu
 from rackpin.operations import packages, units
@@ -18,16 +19,18 @@ wish = node.wish("driver")
 driver = want(node.target)
 state = host.get_fact(Gpu) if driver else None
 SETTLE_S = 120  # eight cards are initialised one after the other
+known = isinstance(state, DriverState)  # else the first operation stops the node and says why
 
-if driver is None or state is None:
+if driver is None:
     if node.target.lock.host.driver:
         node.run.notes.append(f"{host.name}: driver: the inventory has no GPU here; left alone")
-elif why := decide.absent(state):
+elif known and (why := decide.absent(state)):
     node.run.notes.append(
         f"{host.name}: driver: {why}, the inventory says {driver.gpus}; left alone"
     )
 else:
-    node.run.notes += [f"{host.name}: driver: {note}" for note in decide.notes(driver, state)]
+    notes = decide.notes(driver, state) if known else []
+    node.run.notes += [f"{host.name}: driver: {note}" for note in notes]
     # First, so that the images of the next boot have them.
     apply_files("driver", wish)
     pins = versions(node.target)

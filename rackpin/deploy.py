@@ -22,6 +22,7 @@ from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
 from rackpin.driver import preflight as driver_preflight
 from rackpin.driver import want as driver
+from rackpin.driver.state import DriverState
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
 from rackpin.facts_apt import Apt
 from rackpin.facts_driver import Gpu
@@ -96,6 +97,9 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
     ]
     if driver.want(target):
         facts += [(Gpu, {}), (Units, {"names": UNITS})]
+        # installed one after the other, so asked for apart too
+        parts = (driver.kernel_packages(target), driver.driver_packages(target))
+        facts += [(Packages, {"names": names}) for names in parts if names]
     for stage in STAGES.values():
         wish = stage(target)
         if wish.paths:
@@ -178,9 +182,9 @@ def driver_problems(target: Target, target_host: Any) -> list[Problem]:
     if want is None:
         return []
     state = target_host.get_fact(Gpu)
-    if state is None:
-        what = "GPUs, kernels and modules could not be looked at"
-        return [Problem(target.node.name, "driver", what, "see the output above")]
+    if not isinstance(state, DriverState):
+        what = f"could not be looked at: {state or 'no answer'}"
+        return [Problem(target.node.name, "driver", what, "install or mend what failed")]
     pins = driver.versions(target)
     names = STAGES["driver"](target).packages
     return driver_preflight.problems(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pyinfra.api import FactBase
-from pyinfra.api.exceptions import FactProcessError
 
 from rackpin.driver.state import DriverState, DriverStateError, parse_state, state_script
 
 
-class Gpu(FactBase[DriverState | None]):
-    """The driver as it is on the node, and which kernels have it."""
+class Gpu(FactBase[DriverState | str | None]):
+    """The driver as it is on the node, and which kernels have it; text says why it can't be told.
+
+    An exception would end pyinfra's run with words of its own.
+    """
 
     @staticmethod
     def default() -> None:
@@ -18,8 +20,8 @@ class Gpu(FactBase[DriverState | None]):
     def command(self) -> str:
         return state_script()
 
-    def process(self, output: list[str]) -> DriverState:
+    def process(self, output: list[str]) -> DriverState | str:
         try:
             return parse_state(output)
         except DriverStateError as error:
-            raise FactProcessError(f"driver: {error}") from error
+            return str(error)

@@ -13,7 +13,7 @@ from typing import Any
 from paramiko import SSHException
 from pyinfra import host
 from pyinfra.api import FunctionCommand, StringCommand, operation
-from pyinfra.api.exceptions import ConnectError, FactProcessError
+from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import clear_askpass_cache
 
 from rackpin import deadlines
@@ -31,12 +31,12 @@ from rackpin.stages.driver import FABRIC, UNITS
 
 def look(fresh: bool = False) -> DriverState | str:
     """The node's driver as it is, or why it can't be told. ``fresh``: whatever was asked before."""
-    try:
-        if fresh:
-            text = feed(state_script(), deadlines.FACT_S, "driver")
-            return parse_state(text.splitlines())
+    if not fresh:
         return host.get_fact(Gpu) or "GPUs and kernels could not be looked at"
-    except (DriverStateError, FactProcessError) as error:
+    try:
+        text = feed(state_script(), deadlines.FACT_S, "driver")
+        return parse_state(text.splitlines())
+    except DriverStateError as error:
         return str(error)
 
 

@@ -16,8 +16,9 @@ from rackpin.parse.lspci import lspci
 
 # One `## NAME` a section; `= N` is the exit status of the command before it.
 _SCRIPT = r"""LC_ALL=C; export LC_ALL
+part() { printf '\n## %s\n' "$1"; }
 have() { command -v "$1" >/dev/null 2>&1; }
-echo '## pci'
+part pci
 if have lspci; then lspci -Dnn -d 10de:; echo "= $?"
 elif [ -d /sys/bus/pci/devices ]; then
   for d in /sys/bus/pci/devices/*; do
@@ -28,44 +29,44 @@ elif [ -d /sys/bus/pci/devices ]; then
     echo "${d##*/} $kind [$class]: NVIDIA Corporation [10de:$(cut -c 3-6 "$d/device")]"
   done; echo '= 0'
 else echo '= 127'; fi
-echo '## modules'; lsmod; echo "= $?"
-echo '## loaded'; cat /proc/driver/nvidia/version 2>/dev/null
-echo '## version'; cat /sys/module/nvidia/version 2>/dev/null
-echo '## params'; cat /proc/driver/nvidia/params 2>/dev/null
-echo '## secureboot'
+part modules; lsmod; echo "= $?"
+part loaded; cat /proc/driver/nvidia/version 2>/dev/null
+part version; cat /sys/module/nvidia/version 2>/dev/null
+part params; cat /proc/driver/nvidia/params 2>/dev/null
+part secureboot
 if have mokutil; then mokutil --sb-state 2>&1
 elif [ ! -d /sys/firmware/efi ]; then echo 'no EFI'
 else od -An -tu1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>&1
 fi
-echo '## keys'
+part keys
 for k in @keys@; do
   [ -e "$k" ] && have mokutil && echo "$k|$(mokutil --test-key "$k" 2>&1 | tr '\n' ' ')"; done
-echo '## running'; uname -r
-echo '## boot'; cat /proc/sys/kernel/random/boot_id
-echo '## images'; ls /boot 2>/dev/null | grep -E '^(vmlinuz|initrd.img)-'
-echo '## headers'
+part running; uname -r
+part boot; cat /proc/sys/kernel/random/boot_id
+part images; ls /boot 2>/dev/null | grep -E '^(vmlinuz|initrd.img)-'
+part headers
 for d in /lib/modules/*; do [ -e "$d/build/Makefile" ] && echo "${d##*/}"; done
-echo '## built'
+part built
 for f in /lib/modules/*/updates/dkms/nvidia*.ko*; do
   [ -e "$f" ] && echo "$f|$(modinfo -F version "$f" 2>/dev/null)"; done
-echo '## dkms'; if have dkms; then dkms status 2>&1; echo "= $?"; fi
-echo '## grub'; cat /boot/grub/grub.cfg 2>/dev/null | base64 -w 0; echo
-echo '## grubenv'; cat /boot/grub/grubenv 2>/dev/null | base64 -w 0; echo
-echo '## foreign'
+part dkms; if have dkms; then dkms status 2>&1; echo "= $?"; fi
+part grub; cat /boot/grub/grub.cfg 2>/dev/null | base64 -w 0; echo
+part grubenv; cat /boot/grub/grubenv 2>/dev/null | base64 -w 0; echo
+part foreign
 for f in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer /usr/src/nvidia-[0-9]* \
   /usr/lib/x86_64-linux-gnu/libcuda.so.[0-9]*.[0-9]* /usr/lib64/libcuda.so.[0-9]*.[0-9]*; do
   [ -e "$f" ] && ! dpkg -S "$f" >/dev/null 2>&1 && echo "$f"; done
-echo '## engines'
+part engines
 systemctl list-units --plain --no-legend --state=active,activating,reloading,deactivating \
   'ray-*' 'vllm@*' | cut -d ' ' -f 1
-echo '## holders'
+part holders
 find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null | cut -d / -f 3 | sort -u |
   while read -r p; do echo "$p $(cat "/proc/$p/comm" 2>/dev/null)"; done
-echo '## errors'
+part errors
 for l in /var/lib/dkms/nvidia*/*/build/make.log; do
   [ -e "$l" ] && grep -E -m 2 'error:|Error [0-9]|ERROR' "$l" | cut -c 1-300; done
-echo '## audit'; dpkg --audit | head -n 20
-echo '## end'"""
+part audit; dpkg --audit | head -n 20
+part end"""
 
 
 class DriverStateError(ValueError):
@@ -114,7 +115,7 @@ def _sections(lines: Sequence[str]) -> dict[str, list[str]]:
         if line.startswith("## "):
             name = line[3:].strip()
             parts[name] = []
-        elif name:
+        elif name and line.strip():
             parts[name].append(line)
     if "end" not in parts:
         raise DriverStateError("the answer is cut: its last section is missing")

@@ -26,7 +26,8 @@ OS = "ubuntu-22.04"
 VENDOR = "nvidia-cuda"  # the repository's name in the lock, and in the inventory that stands in
 _RELEASE = "6.5.0-45.45~22.04.1"
 
-# dkms 2.8.7 of Ubuntu 22.04 as far as anybody asks it; builds fail while /etc/sim/dkms-fails is.
+# dkms 2.8.7 of Ubuntu 22.04 as far as anybody asks it (apt runs scripts with its own PATH, so it
+# must lie in /usr/sbin); builds fail while /etc/sim/dkms-fails is.
 DKMS = r"""#!/bin/sh
 t=/var/lib/dkms
 if [ "$1" = status ]; then

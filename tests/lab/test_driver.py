@@ -114,8 +114,8 @@ def ubuntu(bare: FleetLab) -> Iterator[Site]:
     source = nvidia_source(repository, mirror)
     site = Site(bare, stack.NAME, ["--data", f"apt_repositories={source}", "--data", "gpus=2"])
     site.fleet.feed(HOST, install_script(stack.OLD_KERNEL, GPU + GPU + NVSWITCH))
-    site.put("/usr/local/sbin/dkms", stack.DKMS)
-    site.ask("chmod 755 /usr/local/sbin/dkms; cp --remove-destination /etc/os-release /etc/was")
+    site.put("/usr/sbin/dkms", stack.DKMS)
+    site.ask("chmod 755 /usr/sbin/dkms; cp --remove-destination /etc/os-release /etc/was")
     site.ask("rm /etc/os-release")
     site.put("/etc/os-release", OS_RELEASE)
     try:
@@ -158,7 +158,7 @@ def test_modules_that_do_not_build_stop_the_node_without_a_reboot(ubuntu: Site) 
     ubuntu.put("/etc/sim/dkms-fails", "")
     run = ubuntu.run(nvswitch="true")
     assert run.code == 1, run.tail
-    assert "DRM_UNLOCKED undeclared" in run.text, "the compiler's own words"
+    assert "DRM_UNLOCKED undeclared" in run.text, run.tail
     assert ubuntu.boot_id() == before
     assert ubuntu.ask("uname -r") == stack.OLD_KERNEL
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rackpin.driver.state import DriverStateError, parse_state, secure_boot, state_script
+from rackpin.facts_driver import Gpu
 from tests.unit import driver_samples as samples
 from tests.unit.driver_samples import KERNEL, OTHER, VERSION, state, text
 
@@ -50,6 +51,17 @@ def test_a_missing_section_is_no_answer(name: str) -> None:
 def test_what_could_not_be_looked_at_is_said(changes: dict[str, str], words: str) -> None:
     with pytest.raises(DriverStateError, match=words):
         state(**changes)
+
+
+def test_the_fact_says_why_and_raises_nothing() -> None:
+    assert Gpu().process(text()) == samples.SOUND
+    said = Gpu().process(text(modules="= 127"))
+    assert isinstance(said, str) and "lsmod" in said
+
+
+def test_a_file_without_its_last_newline_hides_no_section() -> None:
+    assert "printf '\\n## %s\\n'" in state_script()
+    assert parse_state([line for one in text() for line in ("", one)]) == samples.SOUND
 
 
 def test_a_host_without_anything() -> None:

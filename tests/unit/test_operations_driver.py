@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyinfra.api import FunctionCommand
-from pyinfra.api.exceptions import ConnectError, FactProcessError
+from pyinfra.api.exceptions import ConnectError
 from pyinfra.context import ctx_host
 
 from rackpin import deadlines
@@ -27,7 +27,7 @@ from tests.unit.driver_samples import BARE, KERNEL, OTHER, READY, SOUND, VERSION
 class StubHost:
     """Answers the survey's fact with a state, and each later look with the next text."""
 
-    state_found: DriverState | Exception | None
+    state_found: DriverState | str | None
     looks: list[list[str]] = field(default_factory=list)
     units: dict[str, dict[str, str]] = field(default_factory=dict)
     is_executing: bool = True
@@ -47,8 +47,6 @@ class StubHost:
         if fact is Units:
             return self.units
         assert fact is Gpu
-        if isinstance(self.state_found, Exception):
-            raise self.state_found
         return self.state_found
 
     def feed(self, script: str, **arguments: Any) -> str:
@@ -85,7 +83,7 @@ def test_a_sound_node_needs_nothing(operation: Any) -> None:
 
 
 @pytest.mark.parametrize("operation", ALL)
-@pytest.mark.parametrize("found", [None, FactProcessError("driver: lsmod failed (127)")])
+@pytest.mark.parametrize("found", [None, "lsmod failed (127)"])
 def test_what_could_not_be_looked_at_stops_the_node(operation: Any, found: Any) -> None:
     run = run_log()
     (command,) = sent(operation, StubHost(found), run)

@@ -14,7 +14,7 @@ from rackpin.deploy import requests
 from rackpin.desired import Desired, Target
 from rackpin.driver import want
 from rackpin.driver.table import table
-from rackpin.facts import Units
+from rackpin.facts import Packages, Units
 from rackpin.facts_driver import Gpu
 from rackpin.inventory import AptRepository
 from rackpin.stack.hostpins import DriverPin, KernelPin
@@ -102,6 +102,8 @@ def test_the_survey_asks_everything_that_the_stage_will(target: Target) -> None:
     asked = requests(node)
     assert (Gpu, {}) in asked and (Units, {"names": stage.UNITS}) in asked
     assert (Units, {"names": (stage.PERSISTENCE,)}) in asked
+    for names in (want.kernel_packages(node), want.driver_packages(node)):
+        assert (Packages, {"names": names}) in asked
 
 
 def test_options_stand_under_every_name_of_the_module(target: Target) -> None:
