@@ -70,6 +70,13 @@ def _foreign(want: Want, state: DriverState) -> Iterator[Found]:
 def _kernels(want: Want, state: DriverState) -> Iterator[Found]:
     if state.next_fault:
         yield "next boot", state.next_fault, "correct GRUB_DEFAULT, then update-grub"
+    elif want.kernel and state.next_fixed and state.next != want.kernel:
+        yield (
+            "next boot",
+            f"GRUB's default is {state.next_fixed!r}, which boots {state.next}, not the pinned "
+            f"{want.kernel}",
+            "set GRUB_DEFAULT to 0 (or to the pinned kernel), then update-grub",
+        )
     elif newer := newer_kernels(want, state):
         yield (
             "next boot",

@@ -8,18 +8,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rackpin.audit.node.boot import grub_kernel, parse_loaded, version_key
+from rackpin.audit.node.boot import grub_choice, grub_kernel, parse_loaded, version_key
 from rackpin.audit.node.sheet import Unseen
 from rackpin.driver.table import table
 from rackpin.parse.dkms import DkmsModule, dkms_line
 from rackpin.parse.lspci import lspci
 
-# One `## NAME` a section; `= N` is the exit status of the command before it.
+# One `## NAME` a section; `= N` is the exit status of the command before it. What asks hardware,
+# or much of the disk, ends by itself: the rest of the survey must not be lost with it.
 _SCRIPT = r"""LC_ALL=C; export LC_ALL
 part() { printf '\n## %s\n' "$1"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 part pci
-if have lspci; then lspci -Dnn -d 10de:; echo "= $?"
+if have lspci; then timeout 15 lspci -Dnn -d 10de:; echo "= $?"
 elif [ -d /sys/bus/pci/devices ]; then
   for d in /sys/bus/pci/devices/*; do
     [ "$(cat "$d/vendor" 2>/dev/null)" = 0x10de ] || continue
@@ -34,13 +35,13 @@ part loaded; cat /proc/driver/nvidia/version 2>/dev/null
 part version; cat /sys/module/nvidia/version 2>/dev/null
 part params; cat /proc/driver/nvidia/params 2>/dev/null
 part secureboot
-if have mokutil; then mokutil --sb-state 2>&1
+if have mokutil; then timeout 5 mokutil --sb-state 2>&1
 elif [ ! -d /sys/firmware/efi ]; then echo 'no EFI'
 else od -An -tu1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>&1
 fi
 part keys
 for k in @keys@; do
-  [ -e "$k" ] && have mokutil && echo "$k|$(mokutil --test-key "$k" 2>&1 | tr '\n' ' ')"; done
+  [ -e "$k" ] && have mokutil && echo "$k|$(timeout 5 mokutil --test-key "$k" 2>&1 | tr '\n' ' ')"; done
 part running; uname -r
 part boot; cat /proc/sys/kernel/random/boot_id
 part images; ls /boot 2>/dev/null | grep -E '^(vmlinuz|initrd.img)-'
@@ -48,8 +49,8 @@ part headers
 for d in /lib/modules/*; do [ -e "$d/build/Makefile" ] && echo "${d##*/}"; done
 part built
 for f in /lib/modules/*/updates/dkms/nvidia*.ko*; do
-  [ -e "$f" ] && echo "$f|$(modinfo -F version "$f" 2>/dev/null)"; done
-part dkms; if have dkms; then dkms status 2>&1; echo "= $?"; fi
+  [ -e "$f" ] && echo "$f|$(timeout 5 modinfo -F version "$f" 2>/dev/null)"; done
+part dkms; if have dkms; then timeout 20 dkms status 2>&1; echo "= $?"; fi
 part grub; cat /boot/grub/grub.cfg 2>/dev/null | base64 -w 0; echo
 part grubenv; cat /boot/grub/grubenv 2>/dev/null | base64 -w 0; echo
 part foreign
@@ -60,7 +61,7 @@ part engines
 systemctl list-units --plain --no-legend --state=active,activating,reloading,deactivating \
   'ray-*' 'vllm@*' | cut -d ' ' -f 1
 part holders
-find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null | cut -d / -f 3 | sort -u |
+timeout 10 find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null | cut -d / -f 3 | sort -u |
   while read -r p; do echo "$p $(cat "/proc/$p/comm" 2>/dev/null)"; done
 part errors
 for l in /var/lib/dkms/nvidia*/*/build/make.log; do
@@ -101,6 +102,7 @@ class DriverState:
     dkms: tuple[DkmsModule, ...] = ()
     next: str = ""  # kernel of the next boot; "" on a machine without any of its own
     next_fault: str = ""  # why it can't be told
+    next_fixed: str = ""  # GRUB's default where it isn't simply the first entry
     foreign: tuple[str, ...] = ()  # driver files that no package has
     engines: tuple[str, ...] = ()  # units of ours that run
     holders: tuple[str, ...] = ()  # "PID NAME" of others that have a card open
@@ -137,7 +139,7 @@ def parse_state(lines: Sequence[str]) -> DriverState:
         found = lspci(_ran(parts, "pci", "looking for GPUs (lspci, /sys/bus/pci)"))
         modules = _ran(parts, "modules", "lsmod")
         loaded, flavour = _loaded(parts)
-        after, fault = _next(parts)
+        after, fault, fixed = _next(parts)
         images = parts["images"]
         dkms = _ran(parts, "dkms", "dkms status") if parts["dkms"] else []
         daemons = table()["daemons"]
@@ -161,6 +163,7 @@ def parse_state(lines: Sequence[str]) -> DriverState:
             dkms=tuple(m for m in map(dkms_line, dkms) if m and m.module.startswith("nvidia")),
             next=after,
             next_fault=fault,
+            next_fixed=fixed,
             foreign=tuple(line.strip() for line in parts["foreign"] if line.strip()),
             engines=tuple(line.strip() for line in parts["engines"] if line.strip()),
             holders=tuple(
@@ -195,8 +198,11 @@ def _loaded(parts: Mapping[str, list[str]]) -> tuple[str, str]:
     return "".join(parts["version"]).strip(), ""
 
 
-def _next(parts: Mapping[str, list[str]]) -> tuple[str, str]:
-    """The kernel of the next boot, or why it can't be told. GRUB's choice, else the newest."""
+def _next(parts: Mapping[str, list[str]]) -> tuple[str, str, str]:
+    """The kernel of the next boot, why it can't be told, and a default that somebody has set.
+
+    It is GRUB's choice, else the newest in /boot.
+    """
 
     def text(name: str) -> str:
         return base64.b64decode("".join(parts[name])).decode("utf-8", "replace")
@@ -204,9 +210,11 @@ def _next(parts: Mapping[str, list[str]]) -> tuple[str, str]:
     config = text("grub")
     if config.strip():
         kernel = grub_kernel(config, text("grubenv"))
-        return kernel or "", "" if kernel else "GRUB's default entry isn't in grub.cfg"
+        choice = grub_choice(config, text("grubenv"))
+        fixed = "" if choice == "0" else choice
+        return kernel or "", "" if kernel else f"GRUB's default {choice!r} isn't in grub.cfg", fixed
     kernels = _after(parts["images"], "vmlinuz-")
-    return (kernels[-1] if kernels else ""), ""
+    return (kernels[-1] if kernels else ""), "", ""
 
 
 def secure_boot(lines: Sequence[str]) -> bool | None:

@@ -66,6 +66,10 @@ def test_a_newer_kernel_that_would_boot_first() -> None:
     assert problem.key == "next boot" and f"purge linux-image-{NEWER}" in problem.remedy
     chosen = replace(after, next=KERNEL)
     assert found(state=chosen) == [], "GRUB's default may say otherwise"
+    fixed = replace(BARE, next_fixed="1>2")
+    (problem,) = found(state=fixed)
+    assert "'1>2', which boots 6.5.0-44-generic" in problem.message
+    assert found(state=replace(SOUND, next_fixed="1>2")) == []
     (problem,) = found(state=replace(SOUND, next="", next_fault="GRUB's default isn't there"))
     assert problem.message == "GRUB's default isn't there"
 
@@ -147,8 +151,8 @@ def test_options_are_compared_as_numbers_and_never_guessed() -> None:
     unknown = replace(WANT, options={"NVreg_NoSuchThing": "1"})
     assert decide.reboot_reasons(unknown, SOUND) == [], "it would reboot for ever"
     assert "NVreg_NoSuchThing" in decide.notes(unknown, SOUND)[0]
-    text = replace(WANT, options={"NVreg_RegistryDwords": ""})
-    assert decide.reboot_reasons(text, SOUND) == []
+    words = replace(WANT, options={"NVreg_RegistryDwords": "a=1"})
+    assert decide.reboot_reasons(words, replace(SOUND, params={"RegistryDwords": '"a=1"'})) == []
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from rackpin.audit import expect
-from rackpin.deploy import requests
+from rackpin.deploy import driver_problems, requests
 from rackpin.desired import Desired, Target
 from rackpin.driver import want
 from rackpin.driver.table import table
 from rackpin.facts import Packages, Units
 from rackpin.facts_driver import Gpu
-from rackpin.inventory import AptRepository
+from rackpin.inventory import AptPin, AptRepository, Node
 from rackpin.stack.hostpins import DriverPin, KernelPin
 from rackpin.stack.items import DebClosure, Host, Package
 from rackpin.stack.lock import load_stack
@@ -24,6 +25,7 @@ from rackpin.stack.pins import OsPin
 from rackpin.stages import driver as stage
 from tests.conftest import APT_FINGERPRINT, APT_KEY
 from tests.fixtures_debs_names import DRIVER, POINT, family
+from tests.unit import driver_samples
 from tests.unit.test_apt_wanted import deb, with_config
 
 OS = "ubuntu-22.04"
@@ -162,6 +164,60 @@ def test_every_vendor_has_its_row() -> None:
     for source in DriverPin.model_fields["source"].annotation.__args__:  # type: ignore[union-attr]
         assert set(table()["module"][source]) == {"closed", "open"}
         assert table()["persistence_user"][source]
+
+
+def test_ubuntu_24_is_data_only(target: Target) -> None:
+    """Ubuntu's own -server packages, open modules, another kernel and compiler."""
+    lock = load_stack("cuda13-vllm0.33").lock
+    node = target.node.model_copy(update={"os": "ubuntu-24.04", "nvswitch": True})
+    noble = dataclasses.replace(
+        with_config(target, apt_repositories=[], apt_pins=[]), lock=lock, node=node
+    )
+    wish = want.want(noble)
+    assert wish is not None and wish.flavour == "open" and wish.parts == ["nvidia", "nvidia-uvm"]
+    assert want.driver_packages(noble) == (
+        "nvidia-driver-580-server-open",
+        "nvidia-fabricmanager-580",
+    )
+    assert {"linux-headers-6.8.0-151-generic", "gcc-13"} <= set(want.kernel_packages(noble))
+    text = content(stage.desired(noble), "/etc/dkms/nvidia.conf")
+    assert 'if [ "$kernelver" = "6.8.0-151-generic" ]' in text and "gcc-13" in text
+
+
+@pytest.mark.parametrize("options", [{"nvreg_x": 1}, {"NVreg_X y": 1}, {"NVreg_X": "1\noptions"}])
+def test_an_option_can_bring_no_other_line(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Node(name="n", groups=[], address="10.0.0.1", sku="x", gpus=1, nvidia_options=options)
+
+
+class StubHost:
+    """A host whose facts are given."""
+
+    def __init__(self, state: Any, packages: dict[str, str]) -> None:
+        self.answers = {Gpu: state, Packages: packages}
+
+    def get_fact(self, fact: Any, **kwargs: Any) -> Any:
+        return self.answers[fact]
+
+
+def test_the_stage_takes_part_in_the_preflight(target: Target) -> None:
+    sound = driver_samples.SOUND
+    node = on_ubuntu(target, nvswitch=True)
+    assert driver_problems(node, StubHost(sound, {})) == []
+    (problem,) = driver_problems(node, StubHost("lsmod failed (127)", {}))
+    assert "lsmod failed (127)" in problem.message
+    (problem,) = driver_problems(node, StubHost(None, {}))
+    assert problem.key == "driver"
+    busy = dataclasses.replace(sound, engines=("vllm@a.service",))
+    older = {"nvidia-driver-535": f"{POINT}-0ubuntu1"}
+    (problem,) = driver_problems(node, StubHost(busy, older))
+    assert f"nvidia-driver-535 {POINT}-0ubuntu1 → {DRIVER}-0ubuntu1" in problem.message
+    (problem,) = driver_problems(on_ubuntu(target), StubHost(sound, {}))
+    assert problem.key == "nvswitch"
+    assert driver_problems(on_ubuntu(target, gpus=0), StubHost(None, {})) == []
+    off = AptPin(name="nvidia-fabricmanager-535", version=f"{POINT}-1")
+    (problem,) = driver_problems(with_config(node, apt_pins=[off]), StubHost(sound, {}))
+    assert problem.key == "fabric manager"
 
 
 def test_an_audit_expects_fabric_manager_only_with_nvswitches(target: Target) -> None:
