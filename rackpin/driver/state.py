@@ -41,7 +41,8 @@ else od -An -tu1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00
 fi
 part keys
 for k in @keys@; do
-  [ -e "$k" ] && have mokutil && echo "$k|$(timeout 5 mokutil --test-key "$k" 2>&1 | tr '\n' ' ')"; done
+  [ -e "$k" ] && have mokutil || continue
+  echo "$k|$(timeout 5 mokutil --test-key "$k" 2>&1 | tr '\n' ' ')"; done
 part running; uname -r
 part boot; cat /proc/sys/kernel/random/boot_id
 part images; ls /boot 2>/dev/null | grep -E '^(vmlinuz|initrd.img)-'
