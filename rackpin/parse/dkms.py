@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 
 _LINE = re.compile(
-    r"^(?P<module>[A-Za-z][\w.+-]*)(?:/|, )(?P<version>[\w.+~:-]+)"
+    r"^(?P<module>\w[\w.+-]*)(?:/|, )(?P<version>[\w.+~:-]+)"
     r"(?:, (?P<kernel>\S+), (?P<arch>\w+))?"
     r": (?P<state>added|built|installed|broken)(?P<rest>\b.*)$"
 )
-_DIFFERS = re.compile(r"\((?:WARNING! )?Diff[^)]*\)")
+_DIFFERS = re.compile(r"\((?:WARNING! )?Diff")  # the rest of it may be on the next line
 
 
 @dataclass(frozen=True)

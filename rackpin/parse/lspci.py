@@ -85,7 +85,7 @@ def lspci(lines: Sequence[str]) -> Lspci:
         elif match := _LINK.search(line):
             link = Link(float(match["speed"]), int(match["width"]), match["s"], match["w"])
             part = "cap" if match["what"] == "Cap" else "sta"
-            if not devices or (part == "cap" and devices[-1].cap):
+            if not devices or getattr(devices[-1], part):
                 devices.append(Device(""))
             devices[-1] = (
                 replace(devices[-1], cap=link) if part == "cap" else replace(devices[-1], sta=link)
