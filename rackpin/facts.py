@@ -80,8 +80,8 @@ class Packages(FactBase[dict[str, str]]):
 
     def process(self, output: list[str]) -> dict[str, str]:
         rows = (line.split("|") for line in output if line.count("|") == 2)
-        # a held package is as installed as any other
-        return {name: version for name, status, version in rows if status[:2] in ("ii", "hi")}
+        # the first letter is what is wished: a held package is "hi"
+        return {name: version for name, status, version in rows if status[1:2] == "i"}
 
 
 UNIT_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload")
