@@ -20,13 +20,18 @@ from rackpin import layout, runlog
 from rackpin.apt import wanted
 from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
+from rackpin.driver import preflight as driver_preflight
+from rackpin.driver import want as driver
+from rackpin.driver.state import DriverState
 from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
 from rackpin.facts_apt import Apt
+from rackpin.facts_driver import Gpu
 from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
 from rackpin.preflight import check_node
 from rackpin.stack import wheelhouse
 from rackpin.stages import STAGES, apt
+from rackpin.stages.driver import UNITS
 from rackpin.stages.python import complete_mark
 
 # What a changed file asks for, in this order, once per stage.
@@ -37,6 +42,8 @@ TRIGGERS = {
     "tmpfiles": "systemd-tmpfiles --create /etc/tmpfiles.d/90-rackpin.conf",
     "journald": "systemctl try-restart systemd-journald",
     "chrony": "systemctl try-restart chrony",
+    # A host without any kernel of its own gets its first with the driver.
+    "initramfs": "if command -v update-initramfs >/dev/null; then update-initramfs -u -k all; fi",
 }
 
 
@@ -87,6 +94,11 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
         (Text, {"path": "/etc/hosts"}),
         (Apt, {"names": apt.names(target)}),
     ]
+    if driver.want(target):
+        facts += [(Gpu, {}), (Units, {"names": UNITS})]
+        # installed one after the other, so asked for apart too
+        parts = (driver.kernel_packages(target), driver.driver_packages(target))
+        facts += [(Packages, {"names": names}) for names in parts if names]
     for stage in STAGES.values():
         wish = stage(target)
         if wish.paths:
@@ -158,8 +170,30 @@ def survey_host(
     ]
     if why := wanted.unpinned(target):
         run.notes.append(f"{node.name}: its packages have no pins: {why}")
+    problems += driver_problems(target, target_host)
     state = target_host.get_fact(Apt, names=apt.names(target))
     return [*problems, *(apt.superseded(target, state)[1] if state else ())]
+
+
+def driver_problems(target: Target, target_host: Any) -> list[Problem]:
+    """What is wrong for the driver stage; nothing for a node that has no driver to get."""
+    want = driver.want(target)
+    if want is None:
+        return []
+    state = target_host.get_fact(Gpu)
+    if not isinstance(state, DriverState):
+        what = f"could not be looked at: {state or 'no answer'}"
+        return [Problem(target.node.name, "driver", what, "install or mend what failed")]
+    pins = driver.versions(target)
+    names = STAGES["driver"](target).packages
+    return driver_preflight.problems(
+        target.node.name,
+        want,
+        state,
+        installed=target_host.get_fact(Packages, names=names),
+        wished={name: pins.get(name) for name in names},
+        fabric={name: pins.get(name) for name in driver.fabric_packages(target)},
+    )
 
 
 def apply_files(stage: str, wish: Desired) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackpin.desired import Desired, Target
-from rackpin.stages import apt, audit, base, python, ray, serve
+from rackpin.stages import apt, audit, base, driver, python, ray, serve
 
 STAGES: dict[str, Callable[[Target], Desired]] = {
     "apt": apt.desired,
     "base": base.desired,
+    "driver": driver.desired,
     "python": python.desired,
     "ray": ray.desired,
     "serve": serve.desired,

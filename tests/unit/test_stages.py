@@ -16,6 +16,7 @@ from rackpin.inventory import BundleConfig, Fleet
 from rackpin.stages import STAGES
 from rackpin.stages.base import hosts_file, sysctl_settings
 from rackpin.stages.serve import arguments, systemd_quote
+from tests.unit.test_stage_driver import on_ubuntu
 
 
 def on(target: Target, name: str) -> Target:
@@ -36,7 +37,9 @@ def test_no_template_is_forgotten(target: Target) -> None:
     bundle = BundleConfig(url="http://10.9.0.1:8901", trusted=True)
     config = target.fleet.config.model_copy(update={"bundle": bundle})
     offline = dataclasses.replace(target, fleet=target.fleet.model_copy(update={"config": config}))
-    used = "\n".join(f.content for s in STAGES.values() for f in s(offline).files)
+    driven = on_ubuntu(target)
+    files = [f for t in (offline, driven) for s in STAGES.values() for f in s(t).files]
+    used = "\n".join(f.content for f in files)
     for name in template_names():
         assert f"templates/{name})" in used
 
