@@ -9,6 +9,7 @@ from rackpin.deploy import apply_files, here
 from rackpin.facts_apt import Apt
 from rackpin.operations_apt import (
     hold,
+    overrule,
     prove_after,
     prove_before,
     remove_own,
@@ -29,6 +30,7 @@ prove_before(
 )
 repair_dpkg(name="apt: dpkg is whole", broken=node.survey.dpkg_broken)
 switch_off(name="apt: others' entries for our repositories", state=state, plan=todo)
+overrule(name="apt: others' pins that break ours", run=node.run)
 remove_own(name="apt: files of an earlier wish", plan=todo)
 apply_files("apt", wish)
 hold(name="apt: holds", state=state, plan=todo)

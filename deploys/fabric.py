@@ -27,9 +27,7 @@ if fabric and fabric.gpus and target.node.gpus:
     gone(name="fabric: files of an earlier wish", paths=stage.OWNED, stage=wish)
     apply_files("fabric", wish)
     way = gpudirect(fabric, stage.flavour(target))
-    peermem_loaded(
-        name="fabric: nvidia-peermem", wanted=way.by == "peermem", modules=fabric.modules
-    )
+    peermem_loaded(name="fabric: nvidia-peermem", wanted=way.by == "peermem")
     for unit in wish.units:
         units(name=f"fabric: {unit}", names=(unit,), settle_s=SETTLE_S)
     if stage.ACS_UNIT in wish.units:

@@ -4,6 +4,7 @@ from pyinfra import local
 
 local.include("deploys/apt.py")
 local.include("deploys/base.py")
+local.include("deploys/driver.py")
 local.include("deploys/cuda.py")
 local.include("deploys/fabric.py")
 local.include("deploys/python.py")

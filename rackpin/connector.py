@@ -74,6 +74,11 @@ class FleetConnector(SSHConnector):
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, deadlines.TCP_SILENT_S * 1000
             )
 
+    def disconnect(self) -> None:
+        super().disconnect()
+        if self.client is not None:
+            self.client.close()  # pyinfra leaves it open, as a node that reboots would
+
     # -- commands ---------------------------------------------------------------
     def run_shell_command(
         self,
@@ -151,7 +156,7 @@ class FleetConnector(SSHConnector):
             for cls, kwargs in facts:
                 self.host.get_fact(cls, **kwargs)
         commands = [
-            Command(f"fact.{number}", raw(command), deadlines.FACT_S)
+            Command(f"fact.{number}", raw(command), deadlines.FACT_S, writes=True)
             for number, (command, _) in enumerate(recorded)
         ]
         nonce = secrets.token_hex(16)

@@ -16,21 +16,25 @@ from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
-from rackpin import layout, runlog
+from rackpin import runlog
 from rackpin.apt import wanted
 from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
+from rackpin.driver import preflight as driver_preflight
+from rackpin.driver import want as driver
+from rackpin.driver.state import DriverState
 from rackpin.fabric.fleet import uneven
 from rackpin.fabric.select import Choice, choose
-from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
+from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey
 from rackpin.facts_apt import Apt
-from rackpin.facts_cuda import CudaFact
+from rackpin.facts_driver import Gpu
 from rackpin.facts_fabric import FabricFact
 from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
 from rackpin.preflight import check_node
+from rackpin.requests import requests
 from rackpin.stack import wheelhouse
-from rackpin.stages import STAGES, apt, cuda, fabric
+from rackpin.stages import STAGES, apt
 from rackpin.stages.python import complete_mark
 
 # What a changed file asks for, in this order, once per stage.
@@ -43,6 +47,8 @@ TRIGGERS = {
     "chrony": "systemctl try-restart chrony",
     "ldconfig": "ldconfig",
     "update-grub": "update-grub",
+    # A host without any kernel of its own gets its first with the driver.
+    "initramfs": "if command -v update-initramfs >/dev/null; then update-initramfs -u -k all; fi",
 }
 
 
@@ -68,7 +74,6 @@ class Here:
 
 
 _lock = RLock()
-_surveyed: dict[int, dict[str, NodeSurvey]] = {}
 
 
 def here(refuse: bool = True) -> Here:
@@ -78,37 +83,13 @@ def here(refuse: bool = True) -> Here:
     """
     run = runlog.begin(host.state)
     with _lock:
-        if id(run) not in _surveyed:
-            _surveyed[id(run)] = survey_fleet(run, refuse)
-    survey = _surveyed[id(run)][host.name]
+        if run.surveys is None:
+            run.surveys = survey_fleet(run, refuse)
+    survey: NodeSurvey = run.surveys[host.name]
     node = run.fleet.nodes[host.name]
     interface = survey.addresses.get(node.address, "")
     target = Target(run.fleet, node, run.lock, interface, host.get_fact(FabricFact))
     return Here(run, target, survey)
-
-
-def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
-    """Every fact that the stages will ask of this node: the survey fetches them in one go."""
-    facts: list[tuple[Any, dict[str, Any]]] = [
-        (Survey, {"head_address": target.fleet.head.address}),
-        (Users, {"names": (layout.USER,)}),
-        (Text, {"path": "/etc/hosts"}),
-        (Apt, {"names": apt.names(target)}),
-        (FabricFact, {}),
-    ]
-    if target.node.gpus:  # one by one: which of them a node has is known after the survey
-        facts += [(Units, {"names": (unit,)}) for unit in fabric.UNITS]
-    if cuda.home(target):
-        facts.append((CudaFact, {}))
-    for stage in STAGES.values():
-        wish = stage(target)
-        if wish.paths:
-            facts.append((Paths, {"paths": wish.paths}))
-        if wish.packages:
-            facts.append((Packages, {"names": wish.packages}))
-        if wish.units:
-            facts.append((Units, {"names": wish.units}))
-    return facts
 
 
 def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
@@ -182,8 +163,30 @@ def survey_host(
         rails[node.name] = choose(found)
     if found is None:
         problems.append(Problem(node.name, "fabric", "its /sys could not be read", "see its log"))
+    problems += driver_problems(target, target_host)
     state = target_host.get_fact(Apt, names=apt.names(target))
     return [*problems, *(apt.superseded(target, state)[1] if state else ())]
+
+
+def driver_problems(target: Target, target_host: Any) -> list[Problem]:
+    """What is wrong for the driver stage; nothing for a node that has no driver to get."""
+    want = driver.want(target)
+    if want is None:
+        return []
+    state = target_host.get_fact(Gpu)
+    if not isinstance(state, DriverState):
+        what = f"could not be looked at: {state or 'no answer'}"
+        return [Problem(target.node.name, "driver", what, "install or mend what failed")]
+    pins = driver.versions(target)
+    names = STAGES["driver"](target).packages
+    return driver_preflight.problems(
+        target.node.name,
+        want,
+        state,
+        installed=target_host.get_fact(Packages, names=names),
+        wished={name: pins.get(name) for name in names},
+        fabric={name: pins.get(name) for name in driver.fabric_packages(target)},
+    )
 
 
 def apply_files(stage: str, wish: Desired) -> None:

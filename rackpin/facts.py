@@ -80,7 +80,8 @@ class Packages(FactBase[dict[str, str]]):
 
     def process(self, output: list[str]) -> dict[str, str]:
         rows = (line.split("|") for line in output if line.count("|") == 2)
-        return {name: version for name, status, version in rows if status.startswith("ii")}
+        # the first letter is what is wished: a held package is "hi"
+        return {name: version for name, status, version in rows if status[1:2] == "i"}
 
 
 UNIT_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload")

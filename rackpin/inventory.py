@@ -26,6 +26,11 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[int, Field(ge=1)]
 
 
+# As /etc/modprobe.d takes them without quotes.
+ModuleOption = Annotated[str, Field(pattern=r"^NVreg_[A-Za-z0-9_]+$")]
+OptionText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_=;:,.-]+$")]
+
+
 class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -195,6 +200,12 @@ class Node(Model):
     fabric_interface: str | None = None  # None: the interface that owns ``address``
     env: dict[str, str] = Field(default_factory=dict)  # for the units of this node
     min_free_gb: float = Field(20.0, ge=0)  # on /opt, before an environment is built
+    nvswitch: bool = False  # from the SKU unless the node says otherwise: needs fabric manager
+    # Parameters of the NVIDIA module, e.g. {"NVreg_EnableGpuFirmware": 0}.
+    nvidia_options: dict[ModuleOption, int | OptionText] = Field(default_factory=dict)
+    # May a stage reboot the node when it must: when it serves nothing, also from under Ray and
+    # engines, or not at all.
+    reboot: Literal["idle", "allowed", "never"] = "idle"
 
     @property
     def is_head(self) -> bool:

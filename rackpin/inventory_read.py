@@ -163,8 +163,9 @@ def read_node(
     sku = values.get("sku")
     if isinstance(sku, str):
         try:
-            count = load_sku(sku, skus).gpus.count
-            values.setdefault("gpus", count)
+            gpus = load_sku(sku, skus).gpus
+            values.setdefault("gpus", gpus.count)
+            values.setdefault("nvswitch", gpus.nvswitch)
             known = True
         except SkuError as error:
             known_name = sku in known_skus(skus)

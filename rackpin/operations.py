@@ -138,7 +138,11 @@ def owned_directory(directory: OwnedDir, stage: Desired) -> Iterator[Any]:
 
 @operation()
 def packages(
-    names: tuple[str, ...], versions: dict[str, str], broken: bool, hold: bool = False
+    names: tuple[str, ...],
+    versions: dict[str, str],
+    broken: bool,
+    hold: bool = False,
+    on_failure: str = "",
 ) -> Iterator[Any]:
     """
     Install packages that are missing or at another version, in one transaction.
@@ -147,6 +151,7 @@ def packages(
     + versions: the exact version of each that has one
     + broken: the survey found dpkg interrupted or half configured; that is finished first
     + hold: hold those that have an exact version
+    + on_failure: shell text that says more when apt fails
     """
     installed = host.get_fact(Packages, names=names)
     missing = [
@@ -163,10 +168,9 @@ def packages(
     exact = [f"{name}={versions[name]}" if name in versions else name for name in missing]
     move = any(name in installed for name in missing)
     flags = "--allow-downgrades --allow-change-held-packages " if move else ""
-    yield StringCommand(
-        f"{APT} -y --no-install-recommends {flags}install {' '.join(map(shlex.quote, exact))}",
-        _timeout=deadlines.APT_S,
-    )
+    install = f"{APT} -y --no-install-recommends {flags}install {' '.join(map(shlex.quote, exact))}"
+    more = f" || {{ {on_failure}; exit 100; }}" if on_failure else ""
+    yield StringCommand(f"{install}{more}", _timeout=deadlines.APT_S)
     if hold and (pinned := [name for name in missing if name in versions]):
         script = scripts.hold_more_script(pinned)
         yield StringCommand("sh", "-s", _stdin=script, _timeout=deadlines.APT_S)

@@ -19,6 +19,8 @@ from rackpin.apt import proof, scripts
 from rackpin.apt.state import AptState
 from rackpin.desired import Target
 from rackpin.operations import feed, refuse
+from rackpin.parse import apt_preferences as preferences
+from rackpin.parse.apt_preferences import Pin
 from rackpin.parse.apt_sources import Source, without
 from rackpin.runlog import RunLog
 from rackpin.stages import apt as stage
@@ -45,17 +47,52 @@ def prove_before(run: RunLog, target: Target, state: AptState, plan: Plan) -> It
     if not plan.prove:
         host.noop("sources, keys and pins are as proved before")
     elif host.state.is_executing:
-        files = {file.path: file.content for file in stage.trusted_files(target)}
-        script = scripts.trial_script(
-            {**changed_sources(state, plan), **files},
-            plan.remove,
-            stage.names(target),
-            [repository.uri for repository in stage.repositories(target)],
-            stage.proxies(target),
-            stage.only(target),
-        )
-        if faults := proof.trial_faults(target, state, feed(script, deadlines.APT_S, "apt")):
+        text = tried(target, state, plan, {})
+        # What breaks a pin is switched off, and nothing else of the site's.
+        if off := proof.trial_breaking(target, state, text):
+            texts = without_pins(state, off)
+            text = tried(target, state, plan, texts)
+            run.overruled[host.name] = texts
+            run.notes += [f"{host.name}: {one.place} breaks a pin: switched off" for one in off]
+        if faults := proof.trial_faults(target, state, text):
             yield stop(run, "nothing was changed", faults)
+
+
+def tried(target: Target, state: AptState, plan: Plan, more: dict[str, str]) -> str:
+    """What a node says to its new sources, keys and pins; ``more``: further changed files."""
+    files = {file.path: file.content for file in stage.trusted_files(target)}
+    script = scripts.trial_script(
+        {**changed_sources(state, plan), **more, **files},
+        plan.remove,
+        stage.names(target),
+        [repository.uri for repository in stage.repositories(target)],
+        stage.proxies(target),
+        stage.only(target),
+        sorted(stage.hashes(target)),
+    )
+    return feed(script, deadlines.APT_S, "apt")
+
+
+def without_pins(state: AptState, off: list[Pin]) -> dict[str, str]:
+    """Other people's preference files with these stanzas switched off; text by path."""
+    why = "switched off by rackpin: it breaks a pin of 00-rackpin.pref"
+    texts = state.preferences
+    return {
+        path: preferences.without(texts[path], [pin for pin in off if pin.file == path], why)
+        for path in dict.fromkeys(pin.file for pin in off)
+    }
+
+
+def rewritten(path: str, text: str) -> StringCommand:
+    """Replace a file of somebody else's in one step; the file as it was is kept."""
+    old, new = shlex.quote(path), shlex.quote(f"{path}.rackpin-new")
+    backup = shlex.quote(f"{layout.BACKUPS}{path}")
+    return StringCommand(
+        f"set -e; umask 077; mkdir -p $(dirname {backup}); "
+        f"cp -a --backup=numbered {old} {backup}; "
+        f"cp -a {old} {new}; cat >{new}; sync {new}; mv -f {new} {old}",
+        _stdin=text,
+    )
 
 
 def changed_sources(state: AptState, plan: Plan) -> dict[str, str]:
@@ -79,16 +116,23 @@ def switch_off(state: AptState, plan: Plan) -> Iterator[Any]:
     + plan: what is to be done
     """
     for path, text in changed_sources(state, plan).items():
-        old, new = shlex.quote(path), shlex.quote(f"{path}.rackpin-new")
-        backup = shlex.quote(f"{layout.BACKUPS}{path}")
-        yield StringCommand(
-            f"set -e; umask 077; mkdir -p $(dirname {backup}); "
-            f"cp -a --backup=numbered {old} {backup}; "
-            f"cp -a {old} {new}; cat >{new}; sync {new}; mv -f {new} {old}",
-            _stdin=text,
-        )
+        yield rewritten(path, text)
     if not plan.disable:
         host.noop("no other source file names a repository of ours")
+
+
+@operation()
+def overrule(run: RunLog) -> Iterator[Any]:
+    """
+    Switch off others' stanzas that the proof showed to break a pin; the file as it was is kept.
+
+    + run: the log of this run, in which the proof left the new texts
+    """
+    texts = run.overruled.get(host.name, {}) if host.state.is_executing else {}
+    for path, text in texts.items():
+        yield rewritten(path, text)
+    if not texts:
+        host.noop("no stanza of the site's breaks a pin")
 
 
 @operation()

@@ -60,13 +60,14 @@ def rebuilt(todo: list[Rebuild]) -> Iterator[Any]:
 
 
 @operation()
-def peermem_loaded(wanted: bool, modules: frozenset[str]) -> Iterator[Any]:
+def peermem_loaded(wanted: bool) -> Iterator[Any]:
     """
     Load nvidia-peermem where it is the way into a card's memory and the driver is loaded.
 
     + wanted: it is the way on this node
-    + modules: what is loaded
     """
+    fabric = host.get_fact(FabricFact)  # a stage before may have brought the driver
+    modules = fabric.modules if fabric else frozenset()
     if not wanted or PEERMEM in modules or "nvidia" not in modules:
         host.noop("nvidia-peermem is loaded, or has nothing to do here")
         return

@@ -55,14 +55,15 @@ class RunLog(BaseStateCallback):
 
     def __init__(self, state: Any, fleet: Fleet, lock: Lock) -> None:
         self.state, self.fleet, self.lock = state, fleet, lock
-        self.deploy = "site"
+        self.deploy = deploys_of(sys.argv[1:])
         self.started = datetime.now(UTC)
         self.run = self.started.strftime("%Y%m%dT%H%M%S.%fZ")[:-4] + "Z"
         self.clock = time.monotonic()
         self.nodes = {name: NodeLog() for name in fleet.nodes}
         self.findings: dict[str, list[Finding]] = {}
-        self.fleet_findings: list[Finding] = []
         self.notes: list[str] = []
+        self.surveys: dict[str, Any] | None = None  # by node, once the fleet was looked at
+        self.overruled: dict[str, dict[str, str]] = {}  # by node: files of others, as they must be
         self.stage_seconds: dict[str, float] = {}
         self.expects_verify = False  # this run has a verify stage
         self.verified = False  # the verify stage ran to its end
@@ -141,7 +142,7 @@ class RunLog(BaseStateCallback):
             result = self.node_result(name)
             if result.state in ("unreachable", "failed") and name not in self.findings:
                 found.append(stopped_finding(self.fleet.nodes[name], result))
-        return self.fleet_findings + found
+        return found
 
     def finish(self) -> Report:
         """Write the report (once) and return it."""
@@ -164,7 +165,7 @@ class RunLog(BaseStateCallback):
             fleet=self.fleet.config.fleet,
             stack=self.fleet.config.stack,
             lock=self.lock.digest,
-            ready=ready and is_ready(self.fleet_findings + findings),
+            ready=ready and is_ready(findings),
             nodes=nodes,
             instances=instance_results(self.fleet, findings),
             findings=findings,
@@ -174,6 +175,12 @@ class RunLog(BaseStateCallback):
 
     def report_dir(self) -> Path:
         return Path(self.state.cwd or ".") / self.fleet.config.report_dir
+
+
+def deploys_of(words: list[str]) -> str:
+    """``site``, ``verify``: the deploy files of pyinfra's command line, after the inventory."""
+    files = [Path(word).stem for word in words if word.endswith(".py")]
+    return "+".join(files[1:]) or "deploy"
 
 
 def operation_name(state: Any, host: Any, op_hash: str) -> str:
@@ -249,8 +256,8 @@ def close(run: RunLog) -> None:
     if run.state.current_stage < StateStage.Execute and not all_unreachable(run):
         return  # only planned, or refused before anything was touched: nothing to report
     if not run.expects_verify:
-        for note in run.notes:  # there is no report that would show them
-            print(f"note: {note}", file=sys.stderr)
+        for note in run.notes:  # a run that verifies has them in its summary
+            print(f"Note: {note}", file=sys.stderr)
         print_counts(run)
         if run.interrupted:
             os._exit(130)

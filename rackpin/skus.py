@@ -21,6 +21,9 @@ class _Part(BaseModel):
 class Gpus(_Part):
     count: int = Field(ge=0)  # how many Ray is told of; 0 for a server without any
     model: str  # as nvidia-smi prints it; "none" where there is no card
+    nvswitch: bool = (
+        False  # the cards are joined by NVSwitches: nothing runs without fabric manager
+    )
     source: str = Field(min_length=1)
 
 

@@ -85,6 +85,25 @@ def candidate_faults(
     return faults
 
 
+def breaking(
+    pins: Iterable[AptPin], policies: Mapping[str, Policy], site: Iterable[Pin]
+) -> list[Pin]:
+    """The site's stanzas because of which apt doesn't follow a pin that it could follow."""
+    broken = [
+        pin
+        for pin in pins
+        if (policy := policies.get(pin.name)) is not None
+        and policy.candidate != pin.version
+        and any(offered.version == pin.version for offered in policy.versions)
+    ]
+    return [
+        other
+        for other in site
+        if before_ours(other)
+        and any(other.names(pin.name) and not other.agrees(pin.version) for pin in broken)
+    ]
+
+
 def before_ours(pin: Pin) -> bool:
     """Whether apt reads this stanza before rackpin's."""
     return read_by_apt(pin.file) and in_order([pin.file, FILE])[0] == pin.file

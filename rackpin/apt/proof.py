@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rackpin.apt.pins import candidate_faults, move_faults
+from rackpin.apt.pins import breaking, candidate_faults, move_faults
 from rackpin.apt.state import AptState
 from rackpin.checks.base import sections
 from rackpin.desired import Target
 from rackpin.parse.apt_policy import parse_policy
+from rackpin.parse.apt_preferences import Pin
 from rackpin.parse.apt_simulate import parse_simulation
 from rackpin.stages import apt as stage
 from rackpin.stages.base import data
@@ -47,6 +48,12 @@ def update_fault(text: str) -> str:
     return f"{words or 'apt-get update failed'}{f' -> {hint}' if hint else ''}"
 
 
+def trial_breaking(target: Target, state: AptState, text: str) -> list[Pin]:
+    """The site's stanzas that the trial showed to break a pin."""
+    policy = parse_policy(sections(text).get("policy", ""))
+    return breaking(stage.pins(target), policy, state.site_pins)
+
+
 def trial_faults(target: Target, state: AptState, text: str) -> list[str]:
     """Why the new sources and pins can't be put in place; empty when they can."""
     parts = sections(text)
@@ -57,7 +64,36 @@ def trial_faults(target: Target, state: AptState, text: str) -> list[str]:
         return [update_fault(parts[update])]
     policy = parse_policy(parts.get("policy", ""))
     wanted, repositories = stage.pins(target), stage.repositories(target)
-    return candidate_faults(wanted, repositories, policy, state.site_pins)
+    faults = candidate_faults(wanted, repositories, policy, state.site_pins)
+    # what is installed already need not be in any repository any more
+    there = {name for name, found in state.status.items() if found.installed}
+    needed = {
+        name: (version, sha256)
+        for name, (version, sha256) in stage.hashes(target).items()
+        if name not in there or state.status[name].version != version
+    }
+    return faults or hash_faults(needed, parts.get("hashes", ""))
+
+
+def hash_faults(locked: Mapping[str, tuple[str, str]], text: str) -> list[str]:
+    """Debs that a repository offers under a locked version with another content."""
+    offered: dict[tuple[str, str], set[str]] = {}
+    for record in text.split("\n\n"):
+        fields = dict(line.partition(": ")[::2] for line in record.splitlines())
+        if "SHA256" in fields:  # what is only installed has none
+            place = (fields.get("Package", ""), fields.get("Version", ""))
+            offered.setdefault(place, set()).add(fields["SHA256"].strip())
+    faults = []
+    for name, (version, sha256) in sorted(locked.items()):
+        found = offered.get((name, version))
+        if not found:
+            faults.append(f"{name}: no repository offers {version}, which the lock names")
+        elif other := sorted(found - {sha256}):
+            faults.append(
+                f"{name}: {version} is offered with sha256 {other[0]}, the lock has {sha256}: "
+                "refused; find out who changed it, or take a good mirror or bundle"
+            )
+    return faults
 
 
 def not_held(name: str, state: AptState, held: Sequence[str]) -> bool:

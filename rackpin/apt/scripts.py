@@ -151,12 +151,13 @@ def trial_script(
     uris: Sequence[str],
     settings: Mapping[str, str] | None = None,
     only: bool = False,
+    hashed: Sequence[str] = (),
 ) -> str:
     """Prove new sources, keys and pins beside the real ones, before any of them is changed.
 
     ``files`` (text by path below /etc/apt) overlay a copy; only apt's lists are renewed.
     ``settings`` are apt.conf options of ours that are not on the node yet. ``only``: the host's
-    own sources are left out.
+    own sources are left out. ``hashed``: packages whose debs' sha256 is asked for.
     Prints ``## update``, apt's words on failure, ``## policy``.
     """
     root = "/etc/apt/"
@@ -191,4 +192,10 @@ def trial_script(
     if names:
         quoted = " ".join(shlex.quote(name) for name in names)
         lines.append(f"echo '## policy'; LC_ALL=C apt-cache \"$@\" policy {quoted} 2>&1")
+    if hashed:
+        quoted = " ".join(shlex.quote(name) for name in hashed)
+        lines.append(
+            f"echo '## hashes'; LC_ALL=C apt-cache \"$@\" show {quoted} 2>/dev/null"
+            " | grep -E '^(Package|Version|SHA256|$)'"
+        )
     return "\n".join([*lines, "echo '## end'", ""])

@@ -34,6 +34,10 @@ echo '## policy'{policy}
 echo '## end'"""
 
 
+# "Could not look" must not read as "there is no such package".
+_FAILED = 'echo "E: apt-cache policy ended with $?"'
+
+
 class StateError(ValueError):
     """The answer is cut or was garbled."""
 
@@ -50,7 +54,7 @@ def state_script(names: Sequence[str]) -> str:
         proved=layout.APT_PROVED,
         held=layout.APT_HELD,
         status=f"; dpkg-query -W -f '{FORMAT}' {asked} 2>/dev/null",
-        policy=f"; apt-cache policy {quoted} 2>&1" if names else "",
+        policy=f"; apt-cache policy {quoted} 2>&1 || {_FAILED}" if names else "",
     )
 
 

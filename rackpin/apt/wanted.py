@@ -123,6 +123,23 @@ def pins(target: Target) -> list[AptPin]:
     return [found[name] for name in sorted(found)]
 
 
+def hashes(target: Target) -> dict[str, tuple[str, str]]:
+    """Version and sha256, as locked, of each deb that apt must offer with just that content.
+
+    From a bundle everything that the closure has, else what is pinned: no signature stands
+    between a mirror and the node that the lock can't do without.
+    """
+    closure = target.lock.debs_closure.get(target.os_key)
+    if not isinstance(closure, DebClosure):
+        return {}
+    if target.fleet.config.bundle:
+        debs = closure.debs
+    else:
+        versions = {pin.name: pin.version for pin in pins(target)}
+        debs = [deb for deb in closure.debs if versions.get(deb.name) == deb.version]
+    return {deb.name: (deb.version, deb.sha256) for deb in debs}
+
+
 def missing_keys(target: Target) -> list[str]:
     """Vendors' keys that this machine lacks, each with what to do."""
     own = {repository.name for repository in target.fleet.config.apt_repositories}

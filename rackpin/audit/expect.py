@@ -58,7 +58,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
     closure = locked.debs_closure(lock)
     required = {
         key: {name: closure.get(key, {}).get(name) for name in packages} | of_lock
-        for key, of_lock in locked.debs(lock, node.gpus > 0).items()
+        for key, of_lock in locked.debs(lock, node.gpus > 0, nvswitch=node.nvswitch).items()
     }
     nccl = locked.nccl(lock)
     own = fleet.instances_on(node) if nccl and node.gpus else []

@@ -30,15 +30,18 @@ OF_THE_DRIVER = re.compile(
 Versions = dict[str, str | None]  # package -> version, None: the lock names none
 
 
-def debs(lock: Lock, gpus: bool, image: bool = False) -> dict[str, Versions]:
+def debs(lock: Lock, gpus: bool, image: bool = False, nvswitch: bool = True) -> dict[str, Versions]:
     """Packages that must be there, by OS key. ``gpus``: with those of driver and network.
+
+    Fabric manager is only for nodes with NVSwitches.
 
     A version that the lock's list leaves open is the one of the resolved closure.
     """
     found: dict[str, Versions] = {}
     for key, items in lock.packages.items():
         roles = {"environment"} if image else {"environment", "base"}
-        wanted = [i for i in items if i.role in roles or (gpus and i.role != "image")]
+        apart = {"image"} if nvswitch else {"image", "fabric_manager"}
+        wanted = [i for i in items if i.role in roles or (gpus and i.role not in apart)]
         found[key] = {item.name: item.version for item in wanted}
         if image:
             found[key] |= dict.fromkeys(image_names(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from rackpin.bundle import aptrepo
+from rackpin.bundle.contents import IMAGES
 from rackpin.bundle.gather import Gather, Moved
 from rackpin.bundle.model import (
     MANIFEST,
@@ -23,12 +25,20 @@ from rackpin.bundle.model import (
     read_manifest,
 )
 from rackpin.bundle.store import FULL, LOCK, PARTS, Store, full, write
+from rackpin.stack.items import Unresolved
 from rackpin.stack.lock import STACKS, Stack
 from rackpin.stack.wheelfile import sha256_of
 
 JOBS = 4
 LOCK_WAIT_S = 5
-ROOMS = ("wheelhouse", "debs", "files", "keys")  # owned whole: what isn't locked is removed
+ROOMS = (
+    "wheelhouse",
+    "debs",
+    "files",
+    "images",
+    "models",
+    "keys",
+)  # owned whole: what isn't locked is removed
 Say = Callable[[str], None]
 Start = Callable[[int], Moved]
 
@@ -105,7 +115,7 @@ def _prepare(store: Store, contents: Contents, jobs: int, say: Say) -> list[Item
         there = list(pool.map(store.has, contents.items))
     wanted = [item for item, has in zip(contents.items, there, strict=True) if not has]
     store.parts.mkdir(exist_ok=True)
-    keep = {item.sha256 for item in wanted}
+    keep = {store.part(item).name for item in wanted}
     for path in store.parts.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -155,6 +165,9 @@ def _finish(
     for part in contents.apt:
         debs = [i for i in contents.items if i.path.startswith(f"{part.path}/")]
         kinds |= dict.fromkeys(aptrepo.make(directory, part, debs, contents.stack, signer), "index")
+    for path, text in layouts(contents).items():
+        write(directory / path, text.encode(), directory)
+        kinds[path] = "index"
     _prune(directory, set(kinds), say)
     hashes = {item.path: item.sha256 for item in contents.items}
     manifest = Manifest(
@@ -176,6 +189,29 @@ def _finish(
     write(directory / MANIFEST, manifest.render().encode(), directory)
     shutil.rmtree(directory / PARTS)
     return manifest
+
+
+def layouts(contents: Contents) -> dict[str, str]:
+    """The two files that make an OCI layout of each image's parts; text by path."""
+    texts = {}
+    for name, image in sorted(contents.lock.images.items()):
+        if isinstance(image, Unresolved) or not image.parts:
+            continue
+        top = image.parts[0]
+        descriptor = {
+            "mediaType": top.media_type,
+            "digest": top.digest,
+            "size": top.size,
+            # the names by which skopeo and podman, and containerd, take it
+            "annotations": {
+                "org.opencontainers.image.ref.name": image.ref,
+                "io.containerd.image.name": image.ref,
+            },
+        }
+        index = {"schemaVersion": 2, "manifests": [descriptor]}
+        texts[f"{IMAGES}/{name}/oci-layout"] = '{"imageLayoutVersion": "1.0.0"}\n'
+        texts[f"{IMAGES}/{name}/index.json"] = json.dumps(index, indent=1) + "\n"
+    return texts
 
 
 def _files(directory: Path) -> list[str]:

@@ -84,12 +84,24 @@ def bundle_command() -> None:
     """Everything of a lock in one directory: rackpin bundle STACK -o DIR, verify, serve."""
 
 
-def _load(name: str, root: Path, mirrors: dict[str, str]) -> tuple[Stack, Contents]:
+def _models(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, Path]:
+    found = {}
+    for text in texts:
+        name, equals, place = text.partition("=")
+        if not equals or not Path(place).is_dir():
+            raise BadInput(f"--model {text}: write it as NAME=DIRECTORY of this machine")
+        found[name] = Path(place)
+    return found
+
+
+def _load(
+    name: str, root: Path, mirrors: dict[str, str], models: dict[str, Path] | None = None
+) -> tuple[Stack, Contents]:
     from rackpin.bundle.contents import contents
 
     try:
         stack = load_stack(name, root)
-        return stack, contents(stack, mirrors)
+        return stack, contents(stack, mirrors, models)
     except (StackError, BundleError) as error:
         raise BadInput(str(error)) from None
 
@@ -111,6 +123,8 @@ def _read(directory: Path) -> Manifest:
 )  # fmt: skip
 @click.option("--jobs", default=4, show_default=True, type=click.IntRange(1, 32), help="At once.")
 @click.option("--sign-key", metavar="FINGERPRINT", help="Sign the apt repositories with this key.")
+@click.option("--model", "models", multiple=True, metavar="NAME=DIR", callback=_models,
+              help="Where this machine has a model of the lock.")  # fmt: skip
 @MIRRORS
 @click.option("--without-unresolved", is_flag=True, help="Leave out what the lock lacks.")
 @STACKS_DIR
@@ -119,6 +133,7 @@ def make_command(
     directory: Path,
     jobs: int,
     sign_key: str | None,
+    models: dict[str, Path],
     mirrors: dict[str, str],
     without_unresolved: bool,
     root: Path,
@@ -126,7 +141,7 @@ def make_command(
     """Fetch, prove and index all that STACK's lock names. Killed at any moment: run it again."""
     from rackpin.bundle.build import build
 
-    loaded, wanted = _load(stack, root, mirrors)
+    loaded, wanted = _load(stack, root, mirrors, models)
     if wanted.unresolved and not without_unresolved:
         lines = [f"  {key}: {why}" for key, why in sorted(wanted.unresolved.items())]
         raise BadInput(

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from rackpin.bundle.model import AptPart, BundleError, Contents, Item
 from rackpin.debs.model import DebError, Repository
 from rackpin.debs.sources import origins, repositories
-from rackpin.stack.items import Deb, Source, Unresolved, Wheel
+from rackpin.stack.items import Deb, Image, ModelFile, Source, Unresolved, Wheel
 from rackpin.stack.lock import Stack
+from rackpin.stack.registry import part_url
 
 WHEELS = "wheelhouse"
 DEBS = "debs"
 FILES = "files"
+IMAGES = "images"
+MODELS = "models"
 
 
-def contents(stack: Stack, mirrors: Mapping[str, str] | None = None) -> Contents:
+def contents(
+    stack: Stack,
+    mirrors: Mapping[str, str] | None = None,
+    models: Mapping[str, Path] | None = None,
+) -> Contents:
     """Everything that the lock of a stack names. Raises :class:`BundleError`.
 
     ``mirrors`` are addresses by repository name, for debs; wheels know pip's own settings.
+    ``models`` are directories of this machine by the model's name.
     """
     lock = stack.lock
     items = [wheel_item(wheel) for wheel in lock.files]
@@ -38,10 +47,22 @@ def contents(stack: Stack, mirrors: Mapping[str, str] | None = None) -> Contents
         items.append(
             Item(source_path(name, source), source.sha256, source.size, (source.url,), "file")
         )
-    # A layer needs a registry's protocol; images go another way for now.
     for name, image in sorted(lock.images.items()):
-        what = image.wanted if isinstance(image, Unresolved) else image.pull
-        unresolved[f"images.{name}"] = f"images are not bundled: docker save {what}"
+        if isinstance(image, Unresolved):
+            unresolved[f"images.{name}"] = image.unresolved.reason
+        elif not image.parts:
+            unresolved[f"images.{name}"] = (
+                f"only its digest is known, not its layers; run rackpin lock {lock.stack} where "
+                "its registry can be reached"
+            )
+        items += image_items(name, image)
+    for name, files in sorted(lock.models.items()):
+        found = model_items(name, files, (models or {}).get(name))
+        items += found
+        if any(not item.urls for item in found):
+            unresolved[f"models.{name}"] = (
+                f"no public place has its files; give --model {name}=DIRECTORY"
+            )
     by_path = {item.path: item for item in items}
     for item in items:
         if by_path[item.path].sha256 != item.sha256:
@@ -64,6 +85,32 @@ def source_path(name: str, source: Source) -> str:
 def wheel_item(wheel: Wheel) -> Item:
     urls = (wheel.url,) if wheel.url else ()
     return Item(f"{WHEELS}/{wheel.filename}", wheel.sha256, wheel.size, urls, "wheel")
+
+
+def model_items(name: str, files: list[ModelFile], directory: Path | None) -> list[Item]:
+    """The files of a model: from a directory of this machine, else from where they are public."""
+    items = []
+    for file in files:
+        here = ((directory / file.path).absolute().as_uri(),) if directory else ()
+        urls = (*here, *((file.url,) if file.url else ()))
+        items.append(Item(f"{MODELS}/{name}/{file.path}", file.sha256, file.size, urls, "model"))
+    return items
+
+
+def image_items(name: str, image: Image | Unresolved) -> list[Item]:
+    """The parts of an image, at their places in an OCI layout."""
+    if isinstance(image, Unresolved):
+        return []
+    return [
+        Item(
+            f"{IMAGES}/{name}/blobs/sha256/{blob.hex}",
+            blob.hex,
+            blob.size,
+            (part_url(image.ref, blob.digest, manifest=number == 0),),
+            "image",
+        )
+        for number, blob in enumerate(image.parts)
+    ]
 
 
 def deb_items(

@@ -15,6 +15,7 @@ import httpx
 from rackpin.bundle.model import BundleError, Item
 from rackpin.bundle.store import FULL, Store, full
 from rackpin.debs.transport import client
+from rackpin.stack.registry import MANIFESTS, token
 
 TRIES = 3
 SLOWEST_BYTES_S = 100_000  # slower for a whole file counts as hung
@@ -62,6 +63,8 @@ class Fetcher:
     ) -> None:
         self.store, self.tally, self.moved, self.sleep = store, tally, moved, sleep
         self._client = client()
+        self._tokens: dict[str, str] = {}  # by image
+        self._lock = threading.Lock()
         self._counted: dict[str, int] = {}  # bytes told of, by path
 
     def _count(self, item: Item, size: int) -> None:
@@ -137,6 +140,7 @@ class Fetcher:
         limit = UNKNOWN_SIZE if item.size is None else item.size
         end = time.monotonic() + 60 + limit / SLOWEST_BYTES_S
         place = quote(url, safe=":/?&=%~+@[]")
+        headers |= self._login(item, place)
         with self._client.stream("GET", place, headers=headers) as answer:
             if answer.status_code == 416:
                 part.unlink(missing_ok=True)  # another file than when the part was begun
@@ -152,6 +156,26 @@ class Fetcher:
                         return  # the hash will tell, and both sizes are named
                     if time.monotonic() > end:
                         raise httpx.ReadTimeout("slower than 100 kB/s")
+
+    def _login(self, item: Item, url: str) -> dict[str, str]:
+        """What a registry wants with a request for an image's part; one token for all parts."""
+        if item.kind != "image":
+            return {}
+        image = url.rpartition("/")[0].rpartition("/")[0]
+        headers = {"Accept": ", ".join((*MANIFESTS, "*/*"))}  # else an OCI manifest is "not found"
+        with self._lock:
+            if image not in self._tokens:
+                asked = self._client.head(url, headers=headers)
+                challenge = asked.headers.get("WWW-Authenticate", "")
+                bearer = ""
+                if asked.status_code == 401:
+                    try:
+                        bearer = token(self._client, challenge, urlsplit(url).netloc)
+                    except ValueError as error:
+                        raise httpx.RequestError(f"the registry {error}") from None
+                self._tokens[image] = bearer
+        bearer = self._tokens[image]
+        return headers | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
 
     def _copy(self, source: Path, part: Path, item: Item) -> None:
         with source.open("rb") as found, part.open("wb") as stream:

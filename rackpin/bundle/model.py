@@ -15,7 +15,7 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~=@,%:-]*(/[A-Za-z0-9][A-Za-z0-9._+~=@,%:-]*)*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-Kind = Literal["wheel", "deb", "file", "index", "key"]
+Kind = Literal["wheel", "deb", "file", "index", "key", "image", "model"]
 
 
 class BundleError(Exception):

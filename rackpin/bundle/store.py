@@ -1,12 +1,14 @@
 """The bundle's directory while it is made: proved files under their names, parts elsewhere.
 
 A file has its final name only after its sha256 was right, so whatever is killed when, nothing
-half-written is ever taken for whole. Parts lie in ``.parts`` by the hash they should get.
+half-written is ever taken for whole. Parts lie in ``.parts`` by the hash they should
+get and the path they go to.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -31,7 +33,9 @@ class Store:
         return self.directory / item.path
 
     def part(self, item: Item) -> Path:
-        return self.parts / item.sha256
+        # by path too: two files may have one content, an empty {} for example
+        path = hashlib.sha256(item.path.encode()).hexdigest()[:8]
+        return self.parts / f"{item.sha256}-{path}"
 
     def has(self, item: Item) -> bool:
         """Whether the file is there, a plain one, and right."""

@@ -22,7 +22,7 @@ from rackpin.debs.signature import verify_inline
 
 Moved = Callable[[int], None]
 INDICES = (*PACKAGES, "Release")
-_LOCKED = ("wheel", "deb", "file")  # kinds that a lock names
+_LOCKED = ("wheel", "deb", "file", "image", "model")  # kinds that a lock names
 
 
 @dataclass(frozen=True, order=True)

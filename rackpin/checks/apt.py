@@ -26,17 +26,18 @@ from rackpin.stages import apt as stage
 LISTS = Command(
     "apt.lists",
     "apt-get indextargets --format '$(REPO_URI)|$(RELEASE)|$(FILENAME)' 'Created-By: Packages'",
+    writes=True,
 )
 RUN = "run the deploy; it names what is wrong before it changes anything"
 
 
 def state_command(target: Target) -> Command:
-    return Command("apt.state", state_script(stage.names(target)), deadline_s=20)
+    return Command("apt.state", state_script(stage.names(target)), deadline_s=20, writes=True)
 
 
 def look_command(target: Target) -> Command:
     text = look_script(stage.names(target), proof.draggers(target))
-    return Command("apt.look", text, deadline_s=45, slow=True)
+    return Command("apt.look", text, deadline_s=45, slow=True, writes=True)
 
 
 class Apt:

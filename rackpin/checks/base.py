@@ -31,7 +31,8 @@ class Command:
     """One command, run as root: shell text, deadline in seconds, stdin (a script).
 
     ``name`` is unique on a node; two checks that need the same answer share the command.
-    ``slow`` ones run beside the others.
+    ``slow`` ones run beside the others. ``writes``: it keeps files of its own, as apt its cache
+    (40 MB and more), so the bound on the size of files is not for it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Command:
     deadline_s: float = 10.0
     stdin: str = ""
     slow: bool = False
+    writes: bool = False
 
 
 @dataclass(frozen=True)

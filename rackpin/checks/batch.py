@@ -47,7 +47,7 @@ run() {
   [ "$left" -gt 0 ] || return 0
   [ "$left" -lt "$2" ] || left=$2
   s=$(date +%s%N)
-  ( ulimit -f @blocks@; exec timeout -k @kill@ "$left" sh "$D/$1.sh" ) \\
+  ( ulimit -f "$3"; exec timeout -k @kill@ "$left" sh "$D/$1.sh" ) \\
     <"$D/$1.in" >"$D/$1.out" 2>"$D/$1.err" &
   t=$!; echo "$t" >"$D/$1.pid"; wait "$t"; r=$?; rm -f "$D/$1.pid"
   echo "$r $(( ($(date +%s%N) - s) / 1000000 ))" >"$D/$1.rc"
@@ -79,7 +79,6 @@ def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) ->
     values = {
         "nonce": nonce,
         "budget": budget_s,
-        "blocks": FILE_BLOCKS,
         "kill": KILL_AFTER_S,
         "stdout": KEPT_STDOUT,
         "stderr": KEPT_STDERR,
@@ -94,14 +93,19 @@ def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) ->
     cheap = [(n, c) for n, c in numbered if not c.slow]
     # Cheap ones first: the probes' own sockets and processes must not be among what they see.
     for number, command in cheap:
-        lines.append(f"run {number} {math.ceil(command.deadline_s)}; emit {number} {command.name}")
+        lines.append(f"run {number} {_bounds(command)}; emit {number} {command.name}")
     lines.append("W=")
     for number, command in slow:
-        lines.append(f'run {number} {math.ceil(command.deadline_s)} & W="$W $!"')
+        lines.append(f'run {number} {_bounds(command)} & W="$W $!"')
     lines.append("for p in $W; do wait $p; done")
     lines += [f"emit {number} {command.name}" for number, command in slow]
     lines += ['echo "$N done $(date +%s%N)"', "}", "rackpin_batch"]
     return "\n".join(lines) + "\n"
+
+
+def _bounds(command: Command) -> str:
+    """Seconds, and blocks of the largest file it may write."""
+    return f"{math.ceil(command.deadline_s)} {'unlimited' if command.writes else FILE_BLOCKS}"
 
 
 def _here(path: str, text: str, nonce: str) -> list[str]:

@@ -21,7 +21,7 @@ from rackpin.stages import apt
 from rackpin.stages.base import data
 
 UNATTENDED = "/etc/apt/apt.conf.d/91-rackpin-unattended"
-# Debian's package states: "ii " is installed.
+# dpkg's states: the second letter says what is, "hi" is installed and held.
 COMMAND = Command(
     "guard",
     """\
@@ -78,7 +78,7 @@ class Upgrades:
         if why is not None:
             return [question.not_run(why) for question in (upgrades, needrestart)]
         states = [line.split() for line in parts["packages"].splitlines()]
-        installed = {words[1] for words in states if len(words) == 2 and words[0] == "ii"}
+        installed = {words[1] for words in states if len(words) == 2 and words[0][1:2] == "i"}
         return [
             judge_upgrades(upgrades, "unattended-upgrades" in installed, parts["apt"]),
             judge_needrestart(needrestart, "needrestart" in installed, parts["needrestart"]),

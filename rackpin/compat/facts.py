@@ -34,6 +34,8 @@ CODENAMES = {"bookworm": "debian-12", "trixie": "debian-13", "jammy": "ubuntu-22
 MEMBERS = ("nvidia-driver-*", "nvidia-dkms-*", "nvidia-utils-*", "nvidia-compute-utils-*",
            "nvidia-kernel-*", "libnvidia-*", "nvidia-kernel-dkms")  # fmt: skip
 NOT_MEMBERS = ("libnvidia-container*", "libnvidia-egl-*", "nvidia-kernel-support*")
+# Debian's nvidia-support packages, of a version of their own.
+NOT_DEBIANS = ("nvidia-kernel-common",)
 
 
 # Items that stand in the pins as they are, and where.
@@ -79,12 +81,13 @@ def _of_debs(pins: Pins, lock: Lock | None) -> Facts:
     if pins.driver is None:
         return {}
     found: Facts = {"driver.member": [], "fabric_manager": []}
+    others = (*NOT_MEMBERS, *(NOT_DEBIANS if pins.driver.source == "debian" else ()))
     for closure in lock.debs_closure.values() if lock else ():
         for deb in closure.debs if isinstance(closure, DebClosure) else ():
             if fnmatchcase(deb.name, "nvidia-fabricmanager*"):
                 found["fabric_manager"].append(_upstream(deb.version))
             elif any(fnmatchcase(deb.name, p) for p in MEMBERS) and not any(
-                fnmatchcase(deb.name, p) for p in NOT_MEMBERS
+                fnmatchcase(deb.name, p) for p in others
             ):
                 found["driver.member"].append(_upstream(deb.version))
     if pins.driver.fabric_manager and not found["fabric_manager"]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rackpin.lab import host, network, seed
 from rackpin.lab.description import LabDescription
 from rackpin.lab.errors import LabError
+from rackpin.lab.hardware import place
 from rackpin.lab.state import HostState, LabState, control_boot_id
 from rackpin.lab.supervisor import write_atomically
 
@@ -23,6 +24,7 @@ def plan(
             groups=list(h.groups),
             sku=h.sku,
             hardware=h.hardware,
+            faults=h.faults,
             data=h.data,
             machine=f"{name}-{h.name}",
             directory=directory / "hosts" / h.name,
@@ -79,6 +81,9 @@ def boot(lab: LabState, one: HostState) -> bool:
         seed.fresh_host(root, one.name, seed.resolv_conf(lab.nameservers))
     seed.addresses(root, one.address, lab.control_address, one.fabric_address)
     seed.access(root, lab.ssh_key, host_key(lab, one))
+    if fresh:
+        place.forget_faults(one)
+    place.put(root, one)
     if fresh:
         write_atomically(record, f"{lab.base}\n")
     index = [h.name for h in lab.hosts].index(one.name)

@@ -17,6 +17,8 @@ from rackpin.lab import lifecycle, registry, services, ssh, state
 from rackpin.lab.base import purge_bases
 from rackpin.lab.description import read
 from rackpin.lab.errors import LabError
+from rackpin.lab.hardware import place
+from rackpin.lab.hardware.faults import FAULTS
 from rackpin.lab.machine import preflight
 
 HERE = Path("lab/lab.yaml")
@@ -121,7 +123,12 @@ def status(file: Path, name: str | None, as_json: bool) -> None:
     """What runs. Exit 0 if every host answers, 1 if one does not or the lab is not up."""
     loaded = _loaded(file, name)
     rows = [
-        {**host.model_dump(mode="json"), "power": host.power, "answers": ssh.listens(host)}
+        {
+            **host.model_dump(mode="json"),
+            "faults": place.wished(host),
+            "power": host.power,
+            "answers": ssh.listens(host),
+        }
         for host in loaded.hosts
     ]
     if as_json:
@@ -132,7 +139,8 @@ def status(file: Path, name: str | None, as_json: bool) -> None:
             reached = "ssh answers" if row["answers"] else "ssh does not answer"
             groups = ",".join(row["groups"])
             line = f"  {row['name']:<12} {row['address']:<15} {row['power']:<12} {reached:<20}"
-            click.echo(f"{line} {groups}")
+            shown = " ".join(filter(None, [row["hardware"], *row["faults"]]))
+            click.echo(f"{line} {groups} {shown}".rstrip())
     if not all(row["answers"] for row in rows):
         raise SystemExit(1)
 
@@ -175,3 +183,34 @@ def reset(
     chosen = loaded.hosts if every else [loaded.host(one) for one in hosts]
     lifecycle.reset(loaded, chosen, new_hostkey, say=_say)
     services.start(loaded, _say)
+
+
+@lab.command("fault")
+@_which_lab
+@click.argument("host", required=False)
+@click.argument("faults", nargs=-1, metavar="[NAME[=WHERE]]...")
+@click.option("--clear", is_flag=True, help="No fault any more, also none of the description.")
+@click.option("--list", "listed", is_flag=True, help="The faults there are.")
+@_shown_errors
+def fault_command(
+    file: Path,
+    name: str | None,
+    host: str | None,
+    faults: tuple[str, ...],
+    clear: bool,
+    listed: bool,
+) -> None:
+    """Give HOST just these faults of its simulated hardware, at once. None: show those it has."""
+    if listed:
+        for one in FAULTS.values():
+            where = f"[={one.where.upper()}]" if one.where else ""
+            click.echo(f"{one.name + where:<26} {one.about}")
+        return
+    if host is None or (clear and faults):
+        raise click.UsageError("name a host, and faults or --clear; --list shows the faults")
+    loaded = _loaded(file, name)
+    chosen = loaded.host(host)
+    if faults or clear:
+        lifecycle.fault(loaded, chosen, faults, say=_say)
+    for wish in place.wished(chosen):
+        click.echo(wish)

@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyAddress,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from rackpin.lab.errors import DescriptionError
+from rackpin.lab.errors import DescriptionError, LabError
+from rackpin.lab.hardware import presets
 
 NAME = r"^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$"  # two of them are a machine name, of 64 at most
 Group = Literal["head", "workers", "gateway", "monitoring"]
@@ -59,14 +68,26 @@ class Base(Model):
 
 
 class Host(Model):
-    """One host. ``hardware`` names a preset of simulated hardware, None for none."""
+    """One host. ``hardware`` names a preset of lab/hardware/, None for none; ``faults`` of it."""
 
     name: str = Field(pattern=NAME)
     groups: list[Group] = Field(min_length=1)
     sku: str = "lab-cpu"
     hardware: str | None = None
+    faults: list[str] = Field(default_factory=list)
     nics: Literal[1, 2] = 1
     data: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def hardware_there_is(self) -> Host:
+        if self.hardware is None and self.faults:
+            raise ValueError("faults: without hardware there is nothing to break")
+        if self.hardware is not None:
+            try:
+                presets.node(self.name, self.hardware, self.faults)
+            except LabError as error:
+                raise ValueError("; ".join(error.problems or [str(error)])) from error
+        return self
 
 
 class LabDescription(Model):

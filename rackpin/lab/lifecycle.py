@@ -11,6 +11,7 @@ from rackpin.lab import assemble, host, registry, ssh
 from rackpin.lab.base import ensure_base
 from rackpin.lab.description import LabDescription
 from rackpin.lab.errors import LabError
+from rackpin.lab.hardware import place
 from rackpin.lab.machine import preflight
 from rackpin.lab.state import HostState, LabState, remembered, state_root
 
@@ -80,6 +81,9 @@ def up(
                     fresh = assemble.boot(lab, one)
                     say(f"{one.name} boots " + ("bare" if fresh else "from its disk"))
             ssh.wait_ready(lab, lab.hosts, READY_S, say=say)
+            for one in lab.hosts:
+                if one not in booted and one.hardware is not None:
+                    _put_hardware(lab, one, say)
             finish(lab)
             lab.save()
         except BaseException:
@@ -107,6 +111,28 @@ def _stop_others(lab: LabState, before: LabState | None, say: Say) -> None:
         names = ", ".join(one.name for one in gone)
         say(f"stopping {names}: no longer described, or at another address")
         host.stop(gone, orderly=True)
+
+
+def _put_hardware(lab: LabState, one: HostState, say: Say) -> None:
+    """Let a running host show the hardware and faults it is to have."""
+    if place.put(host.root_of(one), one):
+        ssh.ask(lab, one, place.APPLY_NOW)
+        shown = ", ".join(place.wished(one)) or "no fault"
+        say(f"{one.name} has the hardware {one.hardware} with {shown}")
+
+
+def fault(lab: LabState, one: HostState, faults: Sequence[str], say: Say = _quiet) -> None:
+    """Give a host just these faults of its simulated hardware, at once and for later boots.
+
+    LabError when one of them can't be had, or the host has no simulated hardware.
+    """
+    say = Progress(say)
+    with registry.exclusive(lab.name, LOCK_WAIT_S, say):
+        place.remember_faults(one, list(faults))
+        if one.power == "running":
+            _put_hardware(lab, one, say)
+        else:
+            say(f"{one.name} is {one.power}: it has them from its next boot on")
 
 
 def _mark_down(name: str) -> None:

@@ -37,6 +37,7 @@ class HostState(BaseModel):
     groups: list[str]
     sku: str
     hardware: str | None = None
+    faults: list[str] = Field(default_factory=list)  # those of the description
     data: dict[str, Any] = Field(default_factory=dict)
     machine: str  # systemd-nspawn's name, unique on the control machine
     directory: Path

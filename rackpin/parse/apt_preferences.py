@@ -30,6 +30,7 @@ class Pin:
     pin: str
     priority: int | None  # None: not a number, and apt refuses the file
     fault: str = ""  # why apt reads something else than was meant
+    last: int = 0  # its last line
 
     @property
     def place(self) -> str:
@@ -77,8 +78,18 @@ def parse_preferences(path: str, text: str) -> list[Pin]:
             fault = f"Pin-Priority {raw!r} is not a number" if raw else "it has no Pin-Priority"
         elif stanza.twice:
             fault = f"{stanza.twice[0]!r} is given twice: a blank line is missing between two pins"
-        found.append(Pin(path, stanza.first, packages, stanza.get("pin"), priority, fault))
+        pin = stanza.get("pin")
+        found.append(Pin(path, stanza.first, packages, pin, priority, fault, stanza.last))
     return found
+
+
+def without(text: str, off: Iterable[Pin], why: str) -> str:
+    """The file's text with these stanzas made comments; every byte of it can be read still."""
+    lines = text.splitlines(keepends=True)
+    for pin in sorted(off, key=lambda pin: -pin.line):
+        body = [f"# {line}" for line in lines[pin.line - 1 : pin.last]]
+        lines[pin.line - 1 : pin.last] = [f"# {why}\n", *body]
+    return "".join(lines)
 
 
 def _matches(pattern: str, package: str) -> bool:

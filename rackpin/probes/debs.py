@@ -13,7 +13,7 @@ def installed() -> list[list[str]]:
     argv = ["dpkg-query", "-W", "-f", form]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
     rows = (line.split("|") for line in said.splitlines())
-    return sorted(row[1:] for row in rows if row[0].startswith("ii"))
+    return sorted(row[1:] for row in rows if row[0][1:2] == "i")
 
 
 def release() -> dict[str, str]:

@@ -1,12 +1,14 @@
-"""``rackpin report``: the terminal summary of a saved report."""
+"""``rackpin report``: the terminal summary of a saved report, or what changed since another."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from rackpin.report.compare import Difference, Moved, before, compare
 from rackpin.report.store import ReportError, load, locate
 from rackpin.report.summary import terminal
 from rackpin.report.verdict import judge
@@ -19,15 +21,26 @@ NOT_READY, UNREADABLE = 1, 2
     "path", type=click.Path(path_type=Path), default=Path("reports/latest.json"), required=False
 )
 @click.option("--all", "everything", is_flag=True, help="Show every finding to act on, uncut.")
+@click.option("--compare", "against", is_flag=False, flag_value="", metavar="OLDER",
+              help="What changed since OLDER; without a value, since the run before.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="With --compare: everything as JSON.")
 @click.pass_context
-def report(ctx: click.Context, path: Path, everything: bool) -> None:
+def report(
+    ctx: click.Context, path: Path, everything: bool, against: str | None, as_json: bool
+) -> None:
     """Print the summary of a saved report (default: reports/latest.json).
 
-    PATH is a report.json, or a directory that holds one. Exit status: 0 the fleet was ready,
-    1 it was not, 2 the report can't be read.
+    PATH is a report.json, or a directory that holds one. Exit status: 0 the fleet was ready
+    (with --compare: nothing is worse), 1 it was not, 2 the report can't be read.
     """
     try:
         loaded = load(path)
+        if against is not None:
+            older = load(Path(against) if against else before(path))
+            found = compare(older, loaded)
+            shown = json.dumps(found.as_dict(), indent=1, ensure_ascii=False)
+            click.echo(shown if as_json else "\n".join(lines(found)))
+            ctx.exit(NOT_READY if found.worse else 0)
     except ReportError as error:
         click.echo(f"rackpin report: {error}", err=True)
         ctx.exit(UNREADABLE)
@@ -35,3 +48,21 @@ def report(ctx: click.Context, path: Path, everything: bool) -> None:
     terminal(loaded, Console(), html=page if page.is_file() else None, everything=everything)
     if not judge(loaded).ready:
         ctx.exit(NOT_READY)
+
+
+def lines(found: Difference) -> list[str]:
+    """The difference for people: what is worse first in each part."""
+    text = [f"{found.older} → {found.newer}"]
+    parts = (("", found.about), ("Nodes", found.nodes), ("Checks", found.outcomes),
+             ("Measured, by more than a tenth", found.values))  # fmt: skip
+    for title, moves in parts:
+        if moves and title:
+            text.append(f"{title}:")
+        text += [_line(one) for one in moves]
+    return text if len(text) > 1 else [*text, "nothing changed"]
+
+
+def _line(one: Moved) -> str:
+    mark = "✕" if one.worse else " "
+    why = f"  ({one.why})" if one.why else ""
+    return f" {mark} {one.node}  {one.what}: {one.was} → {one.now}{why}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -126,6 +126,8 @@ def _environment(lock: Lock) -> Iterator[tuple[str, str]]:
         yield "engine environment", " ".join(f"{k}={v}" for k, v in lock.engine_env.items())
     for name, image in lock.images.items():
         yield "image", f"{name} {image.pull if isinstance(image, Image) else image.wanted}"
+    for name, files in lock.models.items():
+        yield "model", f"{name}: {len(files)} files, {_short(f.sha256 for f in files)}"
     if debs := _debs(lock):
         yield "debs", debs
     yield "uv", lock.uv.version
@@ -136,10 +138,14 @@ def _debs(lock: Lock) -> str:
     found = []
     for key, closure in lock.debs_closure.items():
         if isinstance(closure, DebClosure):
-            text = "".join(deb.sha256 for deb in closure.debs)
-            short = hashlib.sha256(text.encode()).hexdigest()[:6]
+            short = _short(deb.sha256 for deb in closure.debs)
             found.append(f"{len(closure.debs)} for {key} ({short})")
     return ", ".join(found)
+
+
+def _short(hashes: Iterable[str]) -> str:
+    """Six digits that say whether anything of a long list is another."""
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:6]
 
 
 def _wheels(old: Lock | None, new: Lock) -> WheelChanges:

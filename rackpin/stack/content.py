@@ -11,7 +11,16 @@ from typing import Any, Literal, TypeVar
 from packaging.utils import canonicalize_name
 from pydantic import Field
 
-from rackpin.stack.items import DebClosure, Host, Image, Package, Source, Unresolved, Wheel
+from rackpin.stack.items import (
+    DebClosure,
+    Host,
+    Image,
+    ModelFile,
+    Package,
+    Source,
+    Unresolved,
+    Wheel,
+)
 from rackpin.stack.model import Model, StackError
 from rackpin.stack.pins import SITE_PACKAGES, EnginePin, OsPin
 
@@ -45,6 +54,7 @@ class Lock(Model):
     debs_closure: dict[str, DebClosure | Unresolved] = Field(default_factory=dict)  # by OS key
     sources: dict[str, Source | Unresolved] = Field(default_factory=dict)
     images: dict[str, Image | Unresolved] = Field(default_factory=dict)
+    models: dict[str, list[ModelFile]] = Field(default_factory=dict)  # sorted by path
     wheels: list[Wheel]  # sorted by name
     other_wheels: dict[str, list[Wheel]] = Field(
         default_factory=dict

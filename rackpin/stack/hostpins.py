@@ -149,6 +149,12 @@ class ImagePin(Model):
     digest: str | None = Field(default=None, pattern=DIGEST)
 
 
+class ModelPin(Model):
+    """A model by the manifest of its files, which lies beside the pins (``rackpin model DIR``)."""
+
+    manifest: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*\.json$")
+
+
 class EolPin(Model):
     """When upstream stops mending something, and who says so."""
 

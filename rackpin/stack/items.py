@@ -53,17 +53,43 @@ class Source(Model):
     size: int | None = None  # bytes, where known
 
 
+class Blob(Model):
+    """One part of an image: a manifest, a config or a layer, named by its sha256."""
+
+    digest: str = Field(pattern=DIGEST)
+    size: int = Field(gt=0)  # bytes
+    media_type: str
+
+    @property
+    def hex(self) -> str:
+        return self.digest.removeprefix("sha256:")
+
+
 class Image(Model):
-    """One container image, exactly: ``ref`` is only its name, ``digest`` is what counts."""
+    """One container image, exactly: ``ref`` is only its name, ``digest`` is what counts.
+
+    ``parts`` is what a linux/amd64 host needs of it, its manifest first; none when only the
+    digest is known.
+    """
 
     ref: str
     digest: str = Field(pattern=DIGEST)
+    parts: list[Blob] = Field(default_factory=list)
 
     @property
     def pull(self) -> str:
         """What ``docker pull`` and ``FROM`` take: name and digest, no tag."""
         head, _, last = self.ref.rpartition("/")
         return f"{head}/{last.partition(':')[0]}@{self.digest}".lstrip("/")
+
+
+class ModelFile(Model):
+    """One file of a model; ``path`` is below the model's directory."""
+
+    path: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)*$")
+    sha256: str = Field(pattern=SHA256)
+    size: int = Field(ge=0)  # bytes
+    url: str | None = Field(default=None, pattern=r"^https://")
 
 
 class Deb(Model):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from rackpin.stack.pins import Pins, load_pins
 
 __all__ = ["Lock", "StackError", "Unresolved", "Wheel"]  # who uses a lock needs these too
 
-STACKS = Path(__file__).resolve().parents[2] / "stacks"
+# A site may keep its stacks elsewhere.
+STACKS = Path(os.environ.get("RACKPIN_STACKS") or Path(__file__).resolve().parents[2] / "stacks")
 
 
 @dataclass(frozen=True)

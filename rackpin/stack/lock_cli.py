@@ -13,6 +13,7 @@ from rackpin.stack.changes import compare, find_lock
 from rackpin.stack.changes_text import lines, reasons
 from rackpin.stack.lock import stack_pins, write_lock
 from rackpin.stack.model import StackError
+from rackpin.stack.models import manifest_of
 
 
 @click.command("lock")
@@ -62,6 +63,21 @@ def lock_command(
     *_, verdict = compat_lines(check(stack, root))
     click.echo(f"rackpin check {verdict}")
     click.echo(f"{stack}: {old.short if old else '–'} → {new.short}, in {directory}")
+
+
+@click.command("model")
+@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--url", default="", help="Where the same files lie publicly (https://…).")
+def model_command(directory: Path, url: str) -> None:
+    """Print the manifest of the model in DIRECTORY: every file with its sha256.
+
+    Put it beside the pins and name it there: models: {NAME: {manifest: FILE.json}}.
+    """
+    try:
+        text = manifest_of(directory, url, lambda path: click.echo(f"reading {path}", err=True))
+    except StackError as error:
+        raise BadInput(str(error)) from None
+    click.echo(text, nl=False)
 
 
 @click.command("diff")

@@ -17,6 +17,7 @@ from rackpin.stack.hostpins import (
     EolPin,
     ImagePin,
     KernelPin,
+    ModelPin,
     NcclPins,
     RdmaPin,
     SourcePin,
@@ -113,6 +114,7 @@ class Pins(Model):
     gdrcopy: SourcePin | None = None
     nccl_tests: SourcePin | None = None
     images: dict[str, ImagePin] = Field(default_factory=dict)
+    models: dict[str, ModelPin] = Field(default_factory=dict)  # by the name they are served by
     python: str = Field(pattern=PYTHON)
     engine: EnginePin
     engine_env: dict[str, str] = Field(default_factory=dict)

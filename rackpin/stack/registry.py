@@ -8,11 +8,13 @@ from urllib.parse import quote
 import httpx
 
 from rackpin.stack.hostpins import DIGEST, ImagePin
+from rackpin.stack.imageparts import MANIFEST_LIMIT, PartsError, parts
 from rackpin.stack.items import Image, Reason, Unresolved
+from rackpin.stack.model import StackError
 
 DOCKER_HUB = "registry-1.docker.io"
 TIMEOUT = httpx.Timeout(20.0, connect=10.0)
-_INDEXES = (  # an index (all platforms) before a single manifest, as `docker pull` has it
+MANIFESTS = (  # an index (all platforms) before a single manifest, as `docker pull` has it
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -38,7 +40,7 @@ def _base(registry: str) -> str:
     return f"{'http' if local else 'https'}://{registry}/v2"
 
 
-def _token(client: httpx.Client, challenge: str, registry: str) -> str:
+def token(client: httpx.Client, challenge: str, registry: str) -> str:
     """An anonymous token from the realm that the registry names; only over a safe way."""
     fields = dict(_CHALLENGE.findall(challenge))
     realm = fields.pop("realm", "")
@@ -49,13 +51,20 @@ def _token(client: httpx.Client, challenge: str, registry: str) -> str:
     return str(answer.get("token") or answer["access_token"])
 
 
-def _head(client: httpx.Client, registry: str, name: str, tag: str) -> httpx.Response:
-    url = f"{_base(registry)}/{quote(name)}/manifests/{quote(tag)}"
-    headers = {"Accept": ", ".join(_INDEXES)}
-    answer = client.head(url, headers=headers)
+def part_url(ref: str, digest: str, manifest: bool) -> str:
+    """Where the registry has a part of an image."""
+    registry, name, _ = split_ref(ref)
+    return f"{_base(registry)}/{quote(name)}/{'manifests' if manifest else 'blobs'}/{digest}"
+
+
+def _ask(client: httpx.Client, method: str, registry: str, name: str, tag: str) -> httpx.Response:
+    url = f"{_base(registry)}/{quote(name)}/manifests/{quote(tag, safe=':')}"
+    headers = {"Accept": ", ".join(MANIFESTS)}
+    answer = client.request(method, url, headers=headers)
     if answer.status_code == 401:
-        token = _token(client, answer.headers.get("WWW-Authenticate", ""), registry)
-        answer = client.head(url, headers={**headers, "Authorization": f"Bearer {token}"})
+        bearer = token(client, answer.headers.get("WWW-Authenticate", ""), registry)
+        headers["Authorization"] = f"Bearer {bearer}"
+        answer = client.request(method, url, headers=headers)
     return answer
 
 
@@ -67,15 +76,17 @@ def resolve_image(
     A digest in the pins counts; else the old lock's stays while the tag is the same, unless
     ``update``; else the registry is asked. Reasons name the registry and no address of ours.
     """
-    if pin.digest:
-        return Image(ref=pin.ref, digest=pin.digest)
     known = old if isinstance(old, Image) and old.ref == pin.ref else None
+    if pin.digest:
+        if known and known.digest == pin.digest and known.parts:
+            return known
+        return with_parts(Image(ref=pin.ref, digest=pin.digest))
     if known and not update:
-        return known
+        return known if known.parts else with_parts(known)
     registry, name, tag = split_ref(pin.ref)
     try:
         with httpx.Client(timeout=TIMEOUT, follow_redirects=False) as client:
-            answer = _head(client, registry, name, tag)
+            answer = _ask(client, "HEAD", registry, name, tag)
     except httpx.TransportError:
         return known or _lacking(pin, f"registry {registry} could not be reached")
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
@@ -85,7 +96,32 @@ def resolve_image(
     digest = answer.headers.get("Docker-Content-Digest", "")
     if not re.match(DIGEST, digest):
         return _lacking(pin, f"registry {registry} gave no digest for {name}:{tag}")
-    return Image(ref=pin.ref, digest=digest)
+    return with_parts(Image(ref=pin.ref, digest=digest))
+
+
+def with_parts(image: Image) -> Image:
+    """The image with its parts; as it is where the registry can't be asked.
+
+    Raises :class:`StackError` when the registry gives something else under its digest.
+    """
+    registry, name, _ = split_ref(image.ref)
+
+    def get(digest: str) -> bytes:
+        answer = _ask(client, "GET", registry, name, digest).raise_for_status()
+        if len(answer.content) > MANIFEST_LIMIT:
+            raise PartsError(f"{digest}: {len(answer.content)} bytes are no manifest")
+        return answer.content
+
+    try:
+        with httpx.Client(timeout=TIMEOUT, follow_redirects=False) as client:
+            found = parts(image.digest, get)
+    except (httpx.HTTPError, KeyError, TypeError):
+        return image
+    except PartsError as error:
+        raise StackError(
+            f"images: {image.ref}: registry {registry}: {error}; find out why before you lock"
+        ) from None
+    return image.model_copy(update={"parts": found})
 
 
 def _lacking(pin: ImagePin, reason: str) -> Unresolved:

@@ -18,6 +18,7 @@ from rackpin.stack.debs import DebOptions
 from rackpin.stack.items import DebClosure, Package, Unresolved, Wheel
 from rackpin.stack.lock import STACKS, Lock, read_any_lock, stack_pins
 from rackpin.stack.model import StackError
+from rackpin.stack.models import read_models
 from rackpin.stack.packages import host_of, packages_of
 from rackpin.stack.pins import Pins
 from rackpin.stack.registry import resolve_image
@@ -186,6 +187,7 @@ def resolve(
                 key: resolve_image(pin, before["images"].get(key), update_all or key in update)
                 for key, pin in sorted(pins.images.items())
             },
+            models=read_models(pins, root),
             wheels=wheels.pop(pins.python),
             other_wheels=wheels,
             uv=run.tool(),

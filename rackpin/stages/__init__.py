@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackpin.desired import Desired, Target
-from rackpin.stages import apt, audit, base, cuda, fabric, nccl, python, ray, serve
+from rackpin.stages import apt, audit, base, cuda, driver, fabric, nccl, python, ray, serve
 
 STAGES: dict[str, Callable[[Target], Desired]] = {
     "apt": apt.desired,
     "base": base.desired,
+    "driver": driver.desired,
     "cuda": cuda.desired,
     "fabric": fabric.desired,
     "python": python.desired,

@@ -19,7 +19,7 @@ from rackpin.apt.pins import (
     unattended_patterns,
 )
 from rackpin.apt.state import KEYRINGS, ONLY, SOURCES, AptState
-from rackpin.apt.wanted import pins, repositories
+from rackpin.apt.wanted import hashes, pins, repositories
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
 from rackpin.inventory import AptRepository
 from rackpin.inventory_problems import Problem
@@ -136,7 +136,8 @@ def digest(target: Target) -> str:
     """Identifies what has to be proved: the files, and where each pin must come from."""
     files = [(file.path, file.sha256) for file in trusted_files(target)]
     origins = [(pin.name, pin.version, pin.origin) for pin in pins(target)]
-    return hashlib.sha256(json.dumps([files, origins]).encode()).hexdigest()
+    proved = [files, origins, sorted(hashes(target).items())]
+    return hashlib.sha256(json.dumps(proved).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -332,13 +332,22 @@ def test_site_pins_are_kept_and_reported(pinned: Site) -> None:
         pinned.ask(f"rm {pref} /etc/apt/preferences.d/cuda-12.2")
 
 
-def test_a_site_pin_that_breaks_ours_is_named(pinned: Site) -> None:
+def test_a_site_pin_that_breaks_ours_is_overruled_and_kept(pinned: Site) -> None:
     said = "Package: nvidia-driver-535\nPin: version *\nPin-Priority: -1\n"
-    pinned.ask(f"printf '{said}' >/etc/apt/preferences")
+    other = "\nPackage: vim\nPin: version 1\nPin-Priority: 5\n"
+    pinned.ask(f"printf '{said}{other}' >/etc/apt/preferences")
     try:
-        pinned.refused("nvidia-driver-535: apt would take nothing", "/etc/apt/preferences:1")
+        run = pinned.run()
+        assert run.code == 0, run.tail
+        assert "/etc/apt/preferences:1 breaks a pin: switched off" in run.text
+        text = pinned.ask("cat /etc/apt/preferences")
+        assert "# Package: nvidia-driver-535" in text and "\nPackage: vim" in text
+        kept = pinned.ask("cat /var/lib/rackpin/backup/etc/apt/preferences")
+        assert kept == (said + other).rstrip()
+        again = pinned.run()
+        assert again.code == 0 and "switched off" not in again.text, "once is enough"
     finally:
-        pinned.ask("rm /etc/apt/preferences")
+        pinned.ask("rm -f /etc/apt/preferences /var/lib/rackpin/backup/etc/apt/preferences*")
 
 
 def test_another_source_file_for_the_repository(pinned: Site) -> None:
@@ -366,9 +375,11 @@ def test_what_the_inventory_drops_goes_and_holds_with_it(pinned: Site) -> None:
     assert MEMBERS[-1].name not in pinned.ask("apt-mark showhold").split()
     run = pinned.fleet.run("apt")
     assert run.code == 0, run.tail
-    owned = "ls /etc/apt/*/rackpin-* /etc/apt/preferences.d/00-rackpin.pref 2>/dev/null || true"
-    assert pinned.ask(owned) == ""
-    assert pinned.ask("apt-mark showhold") == ""
+    assert pinned.ask("ls /etc/apt/*/rackpin-* 2>/dev/null || true") == ""
+    names = "grep ^Package: /etc/apt/preferences.d/00-rackpin.pref"
+    stays = set(pinned.ask(names).split()) - {"Package:"}
+    assert stays == {"chrony", "libnuma1", "python3"}, "the lock's own pins"
+    assert set(pinned.ask("apt-mark showhold").split()) <= stays
     assert pinned.run().code == 0, "and all of it comes back"
 
 
@@ -378,7 +389,8 @@ def test_the_stages_after_it_agree(pinned: Site) -> None:
     assert first.code == 0, first.tail
     before, asked = pinned.ask(SNAPSHOT), len(pinned.mirror.requests)
     second = pinned.run("deploys/base.py")
-    assert second.code == 0 and second.counts == {"executions": {HOST: 1}, "misses": 0}
+    assert second.code == 0, second.tail
+    assert second.counts == {"executions": {HOST: 1}, "misses": 0}, second.tail
     assert pinned.ask(SNAPSHOT) == before and pinned.mirror.requests[asked:] == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -93,6 +95,43 @@ def test_the_second_run_changes_nothing(site: FleetLab) -> None:
         run.tail
     )
     assert site.active_since() == since
+
+
+def test_a_changed_deb_is_refused_by_the_lock_although_its_index_agrees(site: FleetLab) -> None:
+    """Unsigned, a deb and its index can be changed together: the lock still knows better."""
+    place = site.directory / "bundle/debs/debian-12/debian"
+    index, packed = place / "Packages", place / "Packages.gz"
+    before = index.read_text(), packed.read_bytes()
+    release = (place / "Release").read_text()
+    debs = load_stack("cpu-lab").lock.require_debs("debian-12").debs
+    # no pinned package: those that are installed already are not asked for again
+    deb = next(deb for deb in debs if deb.name == "libtirpc3")
+    try:
+        text = before[0].replace(deb.sha256, "0" * 64)
+        index.write_text(text)
+        packed.write_bytes(gzip.compress(text.encode(), mtime=0))
+        changed = release
+        for old, new in ((before[0].encode(), text.encode()), (before[1], packed.read_bytes())):
+            changed = changed.replace(digest(old), digest(new)).replace(
+                f" {len(old)} ", f" {len(new)} "
+            )
+        (place / "Release").write_text(changed)
+        site.ask("worker1", "rm -f /var/lib/rackpin/apt/proved")
+        run = site.run("apt", *from_bundle(site))
+        assert run.code == 1 and "libnuma1: 2.0.16-1 is offered with sha256 000" in run.text, (
+            run.tail
+        )
+        assert "nothing was changed" in run.text
+    finally:
+        index.write_text(before[0])
+        packed.write_bytes(before[1])
+        (place / "Release").write_text(release)
+    site.run("apt", *from_bundle(site))
+    assert site.ask("worker1", "test -s /var/lib/rackpin/apt/proved && echo proved") == "proved"
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def test_a_bundle_of_another_lock_is_refused_before_any_change(site: FleetLab) -> None:

@@ -13,6 +13,8 @@ from rackpin.apt import proof
 from rackpin.apt.state import StateError, parse_state
 from rackpin.desired import OWNED_MARK, Target
 from rackpin.inventory import AptPin
+from rackpin.parse import apt_preferences as preferences
+from rackpin.parse.apt_policy import parse_policy
 from rackpin.stages import STAGES
 from rackpin.stages import apt as stage
 from tests.unit import apt_samples as samples
@@ -239,3 +241,58 @@ def test_a_cut_state_is_an_error(target: Target) -> None:
     for cut in (text.replace("## end\n", ""), "", text.replace("|", "|!", 1)):
         with pytest.raises(StateError):
             parse_state(cut.splitlines())
+
+
+# -- the site's own stanzas ---------------------------------------------------------------
+MAIN = "/etc/apt/preferences"
+BAD = "# ours\n\nPackage: nvidia-utils-535\nPin: version *\nPin-Priority: -1\n"
+BROKEN = samples.POLICY.replace("Candidate: 535.129.03-0ubuntu1", "Candidate: (none)")
+GOOD = "\nPackage: vim\nPin: version 1\nPin-Priority: 5\n"
+
+
+def test_only_the_stanza_that_breaks_a_pin_is_switched_off(target: Target) -> None:
+    site = preferences.parse_preferences(MAIN, BAD + GOOD)
+    policies = parse_policy(BROKEN)
+    off = rules.breaking(stage.pins(target), policies, site)
+    assert [pin.line for pin in off] == [3]
+    text = preferences.without(BAD + GOOD, off, "why")
+    assert [pin.packages for pin in preferences.parse_preferences(MAIN, text)] == [("vim",)]
+    assert text.replace("# why\n", "").replace("# ", "") == (BAD + GOOD).replace("# ", "")
+
+
+def test_a_stanza_that_breaks_nothing_stays(target: Target) -> None:
+    site = preferences.parse_preferences(MAIN, BAD)
+    assert rules.breaking(stage.pins(target), parse_policy(samples.POLICY), site) == []
+    later = preferences.parse_preferences("/etc/apt/preferences.d/50-site.pref", BAD)
+    policies = parse_policy(BROKEN)
+    assert rules.breaking(stage.pins(target), policies, later) == [], "ours is read before it"
+
+
+# -- content, by the lock -----------------------------------------------------------------
+SHOWN = """\
+Package: libnuma1
+Version: 2.0.16-1
+SHA256: aaaa
+
+Package: libnuma1
+Version: 2.0.99-1
+SHA256: cccc
+
+Package: python3
+Version: 3.11.2-1
+"""
+
+
+def test_a_deb_with_another_content_is_refused_by_name() -> None:
+    assert proof.hash_faults({"libnuma1": ("2.0.16-1", "aaaa")}, SHOWN) == []
+    (fault,) = proof.hash_faults({"libnuma1": ("2.0.16-1", "bbbb")}, SHOWN)
+    assert "libnuma1: 2.0.16-1 is offered with sha256 aaaa, the lock has bbbb: refused" in fault
+    two = SHOWN.replace("2.0.99-1", "2.0.16-1")
+    (fault,) = proof.hash_faults({"libnuma1": ("2.0.16-1", "aaaa")}, two)
+    assert "sha256 cccc" in fault, "of two repositories the other may be the one that apt asks"
+
+
+def test_a_locked_deb_that_nobody_offers_is_named() -> None:
+    (fault,) = proof.hash_faults({"python3": ("3.11.2-1", "aaaa")}, SHOWN)
+    assert "no repository offers 3.11.2-1" in fault, "what is installed proves nothing"
+    assert len(proof.hash_faults({"a": ("1", "x"), "b": ("1", "y")}, "")) == 2

@@ -14,6 +14,7 @@ from filelock import FileLock
 from rackpin.bundle import store as bundle_store
 from rackpin.bundle.build import build
 from rackpin.bundle.model import MANIFEST, BundleError, Item, Manifest, read_manifest
+from rackpin.bundle.store import Store
 from rackpin.bundle.verify import verify
 from rackpin.stack.pins import LocalWheel
 from rackpin.stack.wheelfile import sha256_of
@@ -122,7 +123,7 @@ def test_a_part_is_gone_on_from(site: Site, tmp_path: Path) -> None:
     out = tmp_path / "out"
     item = next(item for item in site.contents.items if item.path == BETA)
     (out / ".parts").mkdir(parents=True)
-    (out / ".parts" / item.sha256).write_bytes(site.file(BETA).read_bytes()[:1500])
+    Store(out).part(item).write_bytes(site.file(BETA).read_bytes()[:1500])
     make(site, out)
     assert (f"/{site.file(BETA).relative_to(site.root)}", "bytes=1500-") in site.asked
 
@@ -133,7 +134,7 @@ def test_a_part_of_something_else_does_no_harm(site: Site, tmp_path: Path, range
     site.ranges = ranges
     item = next(item for item in site.contents.items if item.path == BETA)
     (out / ".parts").mkdir(parents=True)
-    (out / ".parts" / item.sha256).write_bytes(b"other" * 100)
+    Store(out).part(item).write_bytes(b"other" * 100)
     (out / ".parts" / "of-another-lock").write_bytes(b"old")
     make(site, out)
     assert verify(out, read_manifest(out), site.contents.items) == []

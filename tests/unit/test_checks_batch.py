@@ -172,3 +172,15 @@ def test_parameters_reach_a_probe_as_they_are() -> None:
 def test_a_probe_without_an_answer_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):
         probe.answer(text)
+
+
+def test_a_file_that_grows_without_end_is_cut_off_but_apts_own_cache_is_not() -> None:
+    """apt-cache, killed as it wrote its cache, gave an answer as of no package at all."""
+    size = batch.FILE_BLOCKS * 512 + 1024
+    write = f"head -c {size} /dev/zero >/dev/shm/rackpin-big; echo rc=$?"
+    found = {}
+    for writes in (False, True):
+        command = Command("x", f"{write}; rm -f /dev/shm/rackpin-big", 10, writes=writes)
+        text = execute(batch.script([command], "f00d"))
+        found[writes] = batch.split(text, "f00d")["x"].stdout
+    assert "rc=0" not in found[False] and "rc=0" in found[True]

@@ -120,6 +120,15 @@ def test_locked_debs_are_judged_too(root: Path) -> None:
     assert {"driver.fabric-manager", "driver.one-version"} == rules(verdict, "error")
 
 
+def test_debians_support_packages_are_no_members_of_the_driver() -> None:
+    """nvidia-kernel-common 20220217 beside driver 535 is as it should be there."""
+    stack = load_stack("debian12-r535")
+    closure = stack.lock.debs_closure["debian-12"]
+    assert isinstance(closure, DebClosure)
+    assert "nvidia-kernel-common" in {deb.name for deb in closure.debs}
+    assert facts_of(stack.pins, stack.lock)["driver.member"] == ["535.261.03"]
+
+
 def test_facts_of_a_cpu_stack() -> None:
     stack = load_stack("cpu-lab")
     facts = facts_of(stack.pins, stack.lock)

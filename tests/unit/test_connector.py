@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyinfra.api import StringCommand
 from pyinfra.api.state import StateStage
+from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from rackpin.connector import FleetConnector, with_deadline
@@ -115,3 +116,16 @@ def test_the_node_itself_ends_a_command_that_hangs() -> None:
     text = command.get_raw_value().replace("-k 10", "-k 0.2")
     done = subprocess.run(["sh", "-c", text], timeout=10)
     assert done.returncode in (124, 137)
+
+
+def test_a_connection_that_is_given_up_is_closed(
+    connector: LocalFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that reboots is asked again and again: no old connection may be left."""
+    closed: list[str] = []
+    monkeypatch.setattr(SSHConnector, "disconnect", lambda self: closed.append("transfer"))
+    connector.client = type("Client", (), {"close": lambda self: closed.append("client")})()
+    connector.disconnect()
+    assert closed == ["transfer", "client"]
+    connector.client = None
+    connector.disconnect()

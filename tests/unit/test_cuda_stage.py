@@ -11,11 +11,11 @@ import pytest
 from pyinfra.api.exceptions import FactProcessError
 
 from rackpin import layout
-from rackpin.deploy import requests
 from rackpin.desired import Target
 from rackpin.facts import Packages, Paths
 from rackpin.facts_cuda import COMPAT, Cuda, CudaFact, parse_cuda
 from rackpin.operations_cuda import compat_off, toolkit_link
+from rackpin.requests import requests
 from rackpin.stack.hostpins import CudaPin
 from rackpin.stack.items import Host, Package
 from rackpin.stages import cuda as stage

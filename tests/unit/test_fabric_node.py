@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rackpin.audit import expect
-from rackpin.deploy import requests
 from rackpin.desired import Desired, OwnedFile, Target
 from rackpin.fabric import kernel, names
 from rackpin.fabric.look import grub_words
@@ -24,6 +23,7 @@ from rackpin.facts import Packages, Paths, PathState, Units
 from rackpin.facts_fabric import FabricFact
 from rackpin.inventory import Instance
 from rackpin.operations_fabric import acs_off, gone, peermem_loaded, rebuilt
+from rackpin.requests import requests
 from rackpin.stack.hostpins import RdmaPin
 from rackpin.stack.items import Package
 from rackpin.stages import fabric as stage
@@ -476,7 +476,8 @@ def test_acs_is_run_again_only_where_the_unit_ran_and_a_bridge_is_on() -> None:
 
 def test_peermem_waits_for_its_driver() -> None:
     def ask(wanted: bool, *modules: str) -> list[Any]:
-        return commands(peermem_loaded, {}, wanted=wanted, modules=frozenset(modules))
+        found = Fabric(modules=frozenset(modules))
+        return commands(peermem_loaded, {FabricFact: found}, wanted=wanted)
 
     assert ask(True, "nvidia") == ["modprobe nvidia-peermem"]
     assert ask(True) == ask(False, "nvidia") == ask(True, "nvidia", "nvidia_peermem") == []

@@ -41,7 +41,7 @@ def test_paths_of_every_kind(tmp_path: Path) -> None:
 
 def test_half_installed_packages_are_not_installed() -> None:
     lines = ["a|ii |1.0", "b|iF |2.0", "c|rc |3.0", "d|hi |4.0"]
-    assert Packages().process(lines) == {"a": "1.0"}
+    assert Packages().process(lines) == {"a": "1.0", "d": "4.0"}, "hi: installed and held"
 
 
 def test_packages_ask_dpkg() -> None:

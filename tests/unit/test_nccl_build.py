@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from rackpin.deploy import requests
 from rackpin.desired import Target
 from rackpin.facts import Packages, Paths, PathState
 from rackpin.nccltests.build import HOST_LIBRARY, Build, builds, script
 from rackpin.operations_nccl import tests_built as built  # pytest would take it for a test
+from rackpin.requests import requests
 from rackpin.stack.content import Lock
 from rackpin.stack.hostpins import CudaPin, NcclHostPin, NcclPins
 from rackpin.stack.items import Host, Reason, Source, Unresolved

@@ -152,6 +152,21 @@ def test_a_package_at_another_version_is_moved_and_new_ones_are_held() -> None:
     assert "--allow" not in str(install), "what is not there needs no leave to move"
 
 
+def test_a_failing_installation_may_say_more(tmp_path: Path) -> None:
+    ask = {"names": ("a",), "versions": {}, "broken": False, "on_failure": "echo why >&2"}
+    _, install = commands(operations.packages, {facts.Packages: {}}, **ask)
+    (tmp_path / "apt-get").write_text("#!/bin/sh\nexit 100\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", str(install)],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 100 and done.stderr == "why\n"
+
+
 def test_an_interrupted_dpkg_is_finished_first() -> None:
     found = {facts.Packages: {"a": "1"}}
     (repair,) = commands(operations.packages, found, names=("a",), versions={}, broken=True)

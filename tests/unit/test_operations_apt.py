@@ -17,6 +17,7 @@ from rackpin.runlog import NodeLog
 from rackpin.stages import apt as stage
 from tests.unit import apt_samples as samples
 
+MAIN = "/etc/apt/preferences"
 LIST = "/etc/apt/sources.list.d/cuda.list"
 ENTRY = {LIST: "# by hand\ndeb http://10.9.0.1:8901/nvidia /\n"}
 MOVES = "Inst nvidia-utils-535 [535.129.03-0ubuntu1] (535.183.01-0ubuntu1 nv:x [amd64])\n"
@@ -33,6 +34,7 @@ class StubHost:
     current_op_global_arguments: dict[str, Any] = field(default_factory=dict)
     fed: list[str] = field(default_factory=list)
     fed_as: dict[str, Any] = field(default_factory=dict)
+    answers: list[str] = field(default_factory=list)  # before ``answer``, one each
 
     @property
     def state(self) -> StubHost:
@@ -46,7 +48,7 @@ class StubHost:
         assert arguments["_timeout"] > 0, "every command has a deadline"
         self.fed.append(text)
         self.fed_as = arguments
-        return self.answer
+        return self.answers.pop(0) if self.answers else self.answer
 
     def noop(self, text: str) -> None:
         return
@@ -71,7 +73,7 @@ def test_a_look_uses_the_operations_own_sudo() -> None:
 def case(target: Target, **changes: Any) -> dict[str, Any]:
     """What deploys/apt.py hands to an operation."""
     state = samples.state(target, **changes)
-    run = SimpleNamespace(nodes={"head1": NodeLog()})
+    run = SimpleNamespace(nodes={"head1": NodeLog()}, overruled={}, notes=[])
     return {"run": run, "target": target, "state": state, "plan": stage.plan(target, state)}
 
 
@@ -117,6 +119,24 @@ def test_the_trial_has_others_entries_switched_off(target: Target) -> None:
     (command,) = sent(operations.switch_off, StubHost(), state=given["state"], plan=given["plan"])
     assert f"cp -a --backup=numbered {LIST} {layout.BACKUPS}{LIST}" in str(command)
     assert command.connector_arguments["_stdin"] == texts[LIST]
+
+
+def test_a_stanza_that_breaks_a_pin_is_switched_off_after_a_second_trial(target: Target) -> None:
+    site = {MAIN: "Package: nvidia-utils-535\nPin: version *\nPin-Priority: -1\n"}
+    broken = samples.POLICY.replace("Candidate: 535.129.03-0ubuntu1", "Candidate: (none)")
+    trials = [f"## update = 0\n## policy\n{text}## end\n" for text in (broken, samples.POLICY)]
+    given = case(target, preferences=site, proved="")
+    host = StubHost()
+    host.answers = trials
+    assert sent(operations.prove_before, host, **given) == []
+    assert len(host.fed) == 2 and given["run"].notes == [
+        f"head1: {MAIN}:1 breaks a pin: switched off"
+    ]
+    (command,) = sent(operations.overrule, host, run=given["run"])
+    assert f"cp -a --backup=numbered {MAIN} {layout.BACKUPS}{MAIN}" in str(command)
+    assert "# Package: nvidia-utils-535" in command.connector_arguments["_stdin"]
+    host.is_executing = False
+    assert sent(operations.overrule, host, run=given["run"]) == [], "before the proof: nothing"
 
 
 def test_two_entries_of_one_file_are_switched_off_together(target: Target) -> None:

@@ -62,7 +62,8 @@ def packages(os: int = 0, **pins: Any) -> dict[str, Package]:
         ),
         (
             driver("535.261.03", "closed", "debian"),
-            {"nvidia-kernel-dkms": None, "nvidia-smi": None, "libcuda1": None},
+            {"nvidia-kernel-dkms": None, "nvidia-smi": None, "libcuda1": None,
+             "nvidia-persistenced": None},
         ),
     ],
 )  # fmt: skip

@@ -1,64 +1,25 @@
 """Digests of images and hashes of archives, asked of a small registry on this machine."""
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from rackpin.stack import archives
 from rackpin.stack.hostpins import ImagePin, SourcePin
 from rackpin.stack.items import Image, Source, Unresolved
-from rackpin.stack.registry import resolve_image, split_ref
+from rackpin.stack.model import StackError
+from rackpin.stack.registry import part_url, resolve_image, split_ref
+from tests.unit import fake_registry
+from tests.unit.fake_registry import DIGEST, MANIFEST, Registry
 
-DIGEST = "sha256:" + "1" * 64
 COMMIT = "a" * 40
-
-
-@dataclass
-class Registry:
-    """What it answers, and what it was asked."""
-
-    address: str = ""
-    login: bool = True
-    status: int = 200
-    digest: str = DIGEST
-    realm: str = ""
-    asked: list[tuple[str, str]] = field(default_factory=list)
 
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    state = Registry()
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            state.asked.append((self.command, self.path))
-
-        def do_GET(self) -> None:
-            body = b'{"token": "t0ken"}' if self.path.startswith("/token") else b"archive"
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_HEAD(self) -> None:
-            known = self.headers.get("Authorization") == "Bearer t0ken"
-            self.send_response(401 if state.login and not known else state.status)
-            realm = state.realm or f"http://{state.address}/token"
-            self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",scope="pull"')
-            if state.digest:
-                self.send_header("Docker-Content-Digest", state.digest)
-            self.end_headers()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    state.address = f"127.0.0.1:{server.server_address[1]}"
-    yield state
-    server.shutdown()
-    server.server_close()
+    with fake_registry.registry() as state:
+        yield state
 
 
 @pytest.mark.parametrize(
@@ -90,7 +51,8 @@ def test_a_locked_digest_stays_until_it_may_move(registry: Registry) -> None:
     pin = ImagePin(ref=f"{registry.address}/site/base:1")
     old = Image(ref=pin.ref, digest="sha256:" + "2" * 64)
     assert resolve_image(pin, old, update=False) is old
-    assert registry.asked == [], "nobody is asked for what is known"
+    asked = {path for _, path in registry.asked if "/v2/" in path}
+    assert asked == {f"/v2/site/base/manifests/{old.digest}"}, "not the tag, only its parts"
     moved = resolve_image(pin, old, update=True)
     assert isinstance(moved, Image) and moved.digest == DIGEST
     other = ImagePin(ref=f"{registry.address}/site/base:2")
@@ -152,3 +114,39 @@ def test_an_absurd_archive_is_not_taken(
     )  # fmt: skip
     found = archives.resolve_source("gdrcopy", pin, None)
     assert isinstance(found, Unresolved) and "more than 3 bytes" in found.unresolved.reason
+
+
+def test_an_images_parts_are_locked_manifest_first(registry: Registry) -> None:
+    digest = registry.image([b"one", b"two", b"one"])
+    found = resolve_image(ImagePin(ref=f"{registry.address}/site/base:1"), None, update=False)
+    assert isinstance(found, Image) and found.digest == digest
+    assert [registry.contents[part.digest][:3] for part in found.parts[1:]] == [
+        b"{}",
+        b"one",
+        b"two",
+    ]
+    assert found.parts[0].media_type == MANIFEST
+    assert part_url(found.ref, DIGEST, manifest=False).endswith(f"/v2/site/base/blobs/{DIGEST}")
+    registry.asked.clear()
+    assert resolve_image(ImagePin(ref=found.ref), found, update=False) is found
+    assert registry.asked == []
+
+
+def test_parts_that_were_not_to_be_had_are_asked_again(registry: Registry) -> None:
+    digest = registry.image([b"one"])
+    bare = Image(ref=f"{registry.address}/site/base:1", digest=digest)
+    found = resolve_image(ImagePin(ref=bare.ref), bare, update=False)
+    assert isinstance(found, Image) and len(found.parts) == 3
+
+
+def test_a_registry_that_gives_something_else_is_refused(registry: Registry) -> None:
+    digest = registry.image([b"one"])
+    registry.contents[digest] += b" "
+    with pytest.raises(StackError, match=f"asked for {digest}, got sha256:"):
+        resolve_image(ImagePin(ref=f"{registry.address}/site/base:1"), None, update=False)
+
+
+def test_an_image_for_other_machines_is_refused(registry: Registry) -> None:
+    registry.image([b"one"], platform="arm64")
+    with pytest.raises(StackError, match="nothing for linux/amd64"):
+        resolve_image(ImagePin(ref=f"{registry.address}/site/base:1"), None, update=False)

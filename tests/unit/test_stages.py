@@ -19,6 +19,7 @@ from rackpin.stack.items import Host
 from rackpin.stages import STAGES
 from rackpin.stages.base import hosts_file, sysctl_settings
 from rackpin.stages.serve import arguments, systemd_quote
+from tests.unit.test_stage_driver import on_ubuntu
 
 
 def on(target: Target, name: str) -> Target:
@@ -57,7 +58,9 @@ def test_no_template_is_forgotten(target: Target) -> None:
         lock=target.lock.but(host=Host(cuda=CudaPin(version="12.2.2"))),
         fabric=whole_fabric(),
     )
-    used = "\n".join(f.content for s in STAGES.values() for f in s(offline).files)
+    driven = on_ubuntu(target)
+    files = [f for t in (offline, driven) for s in STAGES.values() for f in s(t).files]
+    used = "\n".join(f.content for f in files)
     for name in template_names():
         assert f"templates/{name})" in used
 

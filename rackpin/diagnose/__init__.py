@@ -1,0 +1,1 @@
+"""Failing logs → causes and remedies, by rules that are data."""

@@ -1,0 +1,128 @@
+"""What changed from one report to another: nodes, outcomes, measured values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rackpin.findings import SEVERITY, Finding, Report
+from rackpin.report.store import ReportError, load, locate
+from rackpin.report.verdict import WORD, kind_of
+
+# Smaller moves of a measured value are noise: two smoke generations of one idle engine differ
+# by up to a tenth (seen over the lab's runs).
+MOVED = 0.1
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One thing that is otherwise now. ``worse`` is true when it needs a look."""
+
+    node: str
+    what: str  # a check's id, "state", or "check metric"
+    was: str
+    now: str
+    worse: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Everything that a reader of two reports would have to look for."""
+
+    older: str
+    newer: str
+    about: list[Moved] = field(default_factory=list)  # stack, lock
+    nodes: list[Moved] = field(default_factory=list)
+    outcomes: list[Moved] = field(default_factory=list)
+    values: list[Moved] = field(default_factory=list)
+
+    @property
+    def worse(self) -> bool:
+        return any(moved.worse for moved in [*self.nodes, *self.outcomes])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"schema_version": 1, "worse": self.worse, **asdict(self)}
+
+
+def compare(older: Report, newer: Report) -> Difference:
+    """From ``older`` to ``newer``; nodes that only one of them has are told too."""
+    pairs = [("stack", older.stack, newer.stack), ("lock", older.lock[:12], newer.lock[:12])]
+    return Difference(
+        older=older.run,
+        newer=newer.run,
+        about=[Moved("fleet", what, was, now) for what, was, now in pairs if was != now],
+        nodes=_nodes(older, newer),
+        outcomes=_outcomes(_by_check(older), _by_check(newer)),
+        values=_values(_by_check(older), _by_check(newer)),
+    )
+
+
+def _by_check(report: Report) -> dict[tuple[str, str], Finding]:
+    """The worst finding of each check on each node."""
+    found: dict[tuple[str, str], Finding] = {}
+    for finding in sorted(report.findings, key=lambda f: -SEVERITY.index(f.outcome)):
+        found[finding.node, finding.check] = finding
+    return found
+
+
+def _nodes(older: Report, newer: Report) -> list[Moved]:
+    was = {node.name: node.state for node in older.nodes}
+    now = {node.name: node for node in newer.nodes}
+    moved = []
+    for name in sorted({*was, *now}):
+        before = was.get(name, NONE)
+        after = now[name].state if name in now else NONE
+        if before != after:
+            worse = after not in ("ready", "skipped")
+            moved.append(
+                Moved(name, "state", before, after, worse, now[name].reason if name in now else "")
+            )
+    return moved
+
+
+def _outcomes(
+    older: dict[tuple[str, str], Finding], newer: dict[tuple[str, str], Finding]
+) -> list[Moved]:
+    moved = []
+    for node, check in sorted({*older, *newer}):
+        was, now = older.get((node, check)), newer.get((node, check))
+        before = WORD[kind_of(was)] if was else NONE
+        after = WORD[kind_of(now)] if now else NONE
+        if before == after:
+            continue
+        rank = SEVERITY.index(now.outcome) if now else -1  # not asked any more: worth a look
+        worse = rank < (SEVERITY.index(was.outcome) if was else len(SEVERITY) - 1)
+        moved.append(Moved(node, check, before, after, worse, now.summary if now else "not asked"))
+    return sorted(moved, key=lambda one: not one.worse)
+
+
+def _values(
+    older: dict[tuple[str, str], Finding], newer: dict[tuple[str, str], Finding]
+) -> list[Moved]:
+    moved = []
+    for key in sorted({*older} & {*newer}):
+        for name, was in older[key].metrics.items():
+            now = newer[key].metrics.get(name)
+            if now is not None and abs(now - was) > MOVED * abs(was):
+                share = f"{(now - was) / was:+.0%}" if was else ""
+                moved.append(Moved(key[0], f"{key[1]} {name}", f"{was:g}", f"{now:g}", why=share))
+    return moved
+
+
+def before(path: Path) -> Path:
+    """The report of the run before that of ``path``, of the same directory.
+
+    Raises :class:`ReportError` when there is none.
+    """
+    newer = load(path)
+    place = locate(path).parent
+    home = place.parent if (place.parent / newer.run).is_dir() else place
+    # a run's name begins with its time
+    runs = sorted(file.parent.name for file in home.glob("*/report.json"))
+    earlier = [run for run in runs if run < newer.run]
+    if not earlier:
+        raise ReportError(f"{home}: holds no run before {newer.run}; name the other report")
+    return home / earlier[-1] / "report.json"
