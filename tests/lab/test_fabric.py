@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rackpin.stack import wheelhouse
+from rackpin.stack.lock import load_stack
 from tests.lab.fleet import FleetLab, booted
 from tests.lab.simulated import carry, changes
 from tests.unit.fabric_samples import ACS_ON, BRIDGES, Tree, h100, storage
@@ -95,3 +97,17 @@ def test_fabric(site: FleetLab, tmp_path: Path) -> None:
     assert "TRACE" not in site.ask(HOST, "cat /etc/nccl.conf")
     assert site.ask(HOST, f"od -An -tu2 -j 334 -N 2 {config}") == "0"
     assert "0000:14:00.0 mlx5_0" in site.ask(HOST, "cat /etc/rackpin/hca-names"), "stays pinned"
+
+
+def test_the_whole_way_with_cards(site: FleetLab) -> None:
+    """After the test above: the units have what was found, and the whole is once only."""
+    wheelhouse.build(load_stack("cpu-lab"), say=print)
+    assert site.run("site").ok.ready
+    pid = site.show(HOST, "ray-head.service", "MainPID")
+    env = site.ask(HOST, f"tr '\\0' '\\n' </proc/{pid}/environ").splitlines()
+    listed = NDR.replace("mlx5_0,", "") + ",mlx5_20"  # as it is called now
+    assert f"NCCL_IB_HCA={listed}" in env
+    assert "NCCL_SOCKET_IFNAME==host0" in env
+    again = site.run("site")
+    assert again.ok and again.node(HOST).changes == []
+    assert again.counts == {"executions": {HOST: 2}, "misses": 0}
