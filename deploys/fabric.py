@@ -3,7 +3,6 @@
 from rackpin.apt.wanted import pins
 from rackpin.deploy import apply_files, here
 from rackpin.fabric.gpudirect import gpudirect
-from rackpin.fabric.rebuild import needed
 from rackpin.operations import packages, units
 from rackpin.operations_fabric import acs_off, gone, peermem_loaded, rebuilt
 from rackpin.stages import fabric as stage
@@ -23,7 +22,7 @@ if fabric and fabric.gpus and target.node.gpus:
             broken=node.survey.dpkg_broken,
             hold=True,
         )
-    rebuilt(name="fabric: kernel modules", todo=needed(fabric, target.lock.host.rdma))
+    rebuilt(name="fabric: kernel modules", pin=target.lock.host.rdma)
     gone(name="fabric: files of an earlier wish", paths=stage.OWNED, stage=wish)
     apply_files("fabric", wish)
     way = gpudirect(fabric, stage.flavour(target))

@@ -13,10 +13,11 @@ from rackpin import deadlines
 from rackpin.desired import OWNED_MARK, Desired
 from rackpin.fabric import kernel
 from rackpin.fabric.gpudirect import PEERMEM
-from rackpin.fabric.rebuild import Rebuild
+from rackpin.fabric.rebuild import needed
 from rackpin.facts import ABSENT, Units
 from rackpin.facts_fabric import FabricFact
 from rackpin.operations import states
+from rackpin.stack.hostpins import RdmaPin
 
 
 @operation()
@@ -41,18 +42,22 @@ def gone(paths: tuple[str, ...], stage: Desired) -> Iterator[Any]:
 
 
 @operation()
-def rebuilt(todo: list[Rebuild]) -> Iterator[Any]:
+def rebuilt(pin: RdmaPin | None) -> Iterator[Any]:
     """
     Build kernel modules again, and prove that they are there for the running kernel.
 
-    + todo: what to build, and why
+    + pin: the network's software of the lock
 
     What is loaded stays loaded: the new modules count from the next boot.
     """
+    fabric = host.get_fact(FabricFact)  # packages of this run may have moved something
+    todo = needed(fabric, pin) if fabric else []
     if not todo:
         host.noop("modules fit the running kernel")
         return
     for item in todo:
+        if host.state.is_executing:
+            host.log(f"fabric: {item.why}")
         log = "tail -n 30 /var/lib/dkms/*/*/build/make.log"
         prove = f"modinfo -k $(uname -r) {item.module} >/dev/null"
         text = f"({item.command}) && {prove} || {{ {log} >&2 2>/dev/null; exit 1; }}"

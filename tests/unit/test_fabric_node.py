@@ -485,7 +485,7 @@ def test_peermem_waits_for_its_driver() -> None:
 
 def test_a_build_is_proved_by_its_module() -> None:
     fabric = Fabric(hcas=(hca(0x10, "mlx5_0"),), kernel="6.5.0-45-generic")
-    (command,) = commands(rebuilt, {}, todo=needed(fabric, OFED))
+    (command,) = commands(rebuilt, {FabricFact: fabric}, pin=OFED)
     assert "dkms autoinstall -k 6.5.0-45-generic" in str(command)
     assert "modinfo -k $(uname -r) mlx5_core" in str(command) and "exit 1" in str(command)
-    assert commands(rebuilt, {}, todo=[]) == []
+    assert commands(rebuilt, {FabricFact: fabric}, pin=None) == []
