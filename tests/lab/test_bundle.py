@@ -118,9 +118,8 @@ def test_a_changed_deb_is_refused_by_the_lock_although_its_index_agrees(site: Fl
         (place / "Release").write_text(changed)
         site.ask("worker1", "rm -f /var/lib/rackpin/apt/proved")
         run = site.run("apt", *from_bundle(site))
-        assert run.code == 1 and "libnuma1: 2.0.16-1 is offered with sha256 000" in run.text, (
-            run.tail
-        )
+        assert run.code == 1, run.tail
+        assert f"{deb.name}: {deb.version} is offered with sha256 000" in run.text, run.tail
         assert "nothing was changed" in run.text
     finally:
         index.write_text(before[0])
