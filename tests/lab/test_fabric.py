@@ -16,7 +16,7 @@ from tests.lab.fleet import FleetLab, booted
 from tests.lab.simulated import carry, changes
 from tests.unit.fabric_samples import ACS_ON, BRIDGES, Tree, h100, storage
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 NAME = "test-fabric"
 HOST = "head1"
 LAB = f"""
@@ -99,6 +99,7 @@ def test_fabric(site: FleetLab, tmp_path: Path) -> None:
     assert "0000:14:00.0 mlx5_0" in site.ask(HOST, "cat /etc/rackpin/hca-names"), "stays pinned"
 
 
+@pytest.mark.slow
 def test_the_whole_way_with_cards(site: FleetLab) -> None:
     """After the test above: the units have what was found, and the whole is once only."""
     wheelhouse.build(load_stack("cpu-lab"), say=print)
