@@ -26,7 +26,6 @@ workers = (
         "sku": "h100-sxm-8",
         "fabric_interface": "bond0",
         "min_free_gb": 60,  # two environments and a wheel cache
-        "env": {"NCCL_IB_HCA": "mlx5"},
     },
 )
 

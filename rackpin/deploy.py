@@ -16,22 +16,25 @@ from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
-from rackpin import layout, runlog
+from rackpin import runlog
 from rackpin.apt import wanted
 from rackpin.bundle import remote
 from rackpin.desired import Desired, Target
 from rackpin.driver import preflight as driver_preflight
 from rackpin.driver import want as driver
 from rackpin.driver.state import DriverState
-from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey, Text, Units, Users
+from rackpin.fabric.fleet import uneven
+from rackpin.fabric.select import Choice, choose
+from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey
 from rackpin.facts_apt import Apt
 from rackpin.facts_driver import Gpu
+from rackpin.facts_fabric import FabricFact
 from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
 from rackpin.preflight import check_node
+from rackpin.requests import requests
 from rackpin.stack import wheelhouse
 from rackpin.stages import STAGES, apt
-from rackpin.stages.driver import UNITS
 from rackpin.stages.python import complete_mark
 
 # What a changed file asks for, in this order, once per stage.
@@ -42,6 +45,8 @@ TRIGGERS = {
     "tmpfiles": "systemd-tmpfiles --create /etc/tmpfiles.d/90-rackpin.conf",
     "journald": "systemctl try-restart systemd-journald",
     "chrony": "systemctl try-restart chrony",
+    "ldconfig": "ldconfig",
+    "update-grub": "update-grub",
     # A host without any kernel of its own gets its first with the driver.
     "initramfs": "if command -v update-initramfs >/dev/null; then update-initramfs -u -k all; fi",
 }
@@ -83,31 +88,8 @@ def here(refuse: bool = True) -> Here:
     survey: NodeSurvey = run.surveys[host.name]
     node = run.fleet.nodes[host.name]
     interface = survey.addresses.get(node.address, "")
-    return Here(run, Target(run.fleet, node, run.lock, interface), survey)
-
-
-def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
-    """Every fact that the stages will ask of this node: the survey fetches them in one go."""
-    facts: list[tuple[Any, dict[str, Any]]] = [
-        (Survey, {"head_address": target.fleet.head.address}),
-        (Users, {"names": (layout.USER,)}),
-        (Text, {"path": "/etc/hosts"}),
-        (Apt, {"names": apt.names(target)}),
-    ]
-    if driver.want(target):
-        facts += [(Gpu, {}), (Units, {"names": UNITS})]
-        # installed one after the other, so asked for apart too
-        parts = (driver.kernel_packages(target), driver.driver_packages(target))
-        facts += [(Packages, {"names": names}) for names in parts if names]
-    for stage in STAGES.values():
-        wish = stage(target)
-        if wish.paths:
-            facts.append((Paths, {"paths": wish.paths}))
-        if wish.packages:
-            facts.append((Packages, {"names": wish.packages}))
-        if wish.units:
-            facts.append((Units, {"names": wish.units}))
-    return facts
+    target = Target(run.fleet, node, run.lock, interface, host.get_fact(FabricFact))
+    return Here(run, target, survey)
 
 
 def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
@@ -115,17 +97,19 @@ def survey_fleet(run: runlog.RunLog, refuse: bool) -> dict[str, NodeSurvey]:
     problems = source_problems(run)
     hosts = sorted(run.state.inventory.get_active_hosts(), key=lambda h: h.name)
     surveys: dict[str, NodeSurvey] = {}
+    rails: dict[str, Choice] = {}
 
     def look(target_host: Any) -> list[Problem]:
         with ctx_host.use(target_host):
             try:
-                return survey_host(run, target_host, surveys)
+                return survey_host(run, target_host, surveys, rails)
             except Exception as error:  # one node's odd answer must not hide the others' problems
                 what = f"{type(error).__name__}: {error}"
                 return [Problem(target_host.name, "survey", what, "see the node's log and network")]
 
     for job in gevent.joinall([gevent.spawn(look, h) for h in hosts], raise_error=True):
         problems += job.value
+    run.notes += uneven(rails)
     if problems and (refuse or len(surveys) < len(hosts)):
         raise PreflightError(problems, list(run.fleet.nodes))
     return surveys
@@ -143,8 +127,12 @@ def source_problems(run: runlog.RunLog) -> list[Problem]:
 
 
 def survey_host(
-    run: runlog.RunLog, target_host: Any, surveys: dict[str, NodeSurvey]
+    run: runlog.RunLog,
+    target_host: Any,
+    surveys: dict[str, NodeSurvey],
+    rails: dict[str, Choice],
 ) -> list[Problem]:
+    """Everything wrong with one node; what it is goes into ``surveys`` and ``rails``."""
     node = run.fleet.nodes[target_host.name]
     target = Target(run.fleet, node, run.lock)
     asked = time.time()
@@ -170,6 +158,11 @@ def survey_host(
     ]
     if why := wanted.unpinned(target):
         run.notes.append(f"{node.name}: its packages have no pins: {why}")
+    found = target_host.get_fact(FabricFact)
+    if found is not None and found.gpus:
+        rails[node.name] = choose(found)
+    if found is None:
+        problems.append(Problem(node.name, "fabric", "its /sys could not be read", "see its log"))
     problems += driver_problems(target, target_host)
     state = target_host.get_fact(Apt, names=apt.names(target))
     return [*problems, *(apt.superseded(target, state)[1] if state else ())]

@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 
 from rackpin import layout
+from rackpin.fabric.model import Fabric
 from rackpin.inventory import ROOT, Fleet, Node
 from rackpin.stack.lock import Lock
 
@@ -65,7 +66,8 @@ class Desired:
         """Every path whose state the stage asks for, marks of unfinished work included."""
         owned = [f.path for f in self.files] + [d.path for d in self.directories]
         marks = [pending_mark(trigger) for trigger in self.triggers]
-        return tuple(dict.fromkeys([*owned, *marks, *self.foreign]))
+        # In one order, so that the survey's question is the same whatever the survey brings.
+        return tuple(sorted({*owned, *marks, *self.foreign}))
 
 
 def pending_mark(trigger: str) -> str:
@@ -81,6 +83,7 @@ class Target:
     node: Node
     lock: Lock
     interface: str = ""  # the NIC that owns the node's address; known after the survey
+    fabric: Fabric | None = None  # what connects its cards; known after the survey
 
     @property
     def os_key(self) -> str:

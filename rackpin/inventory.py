@@ -179,6 +179,9 @@ class FleetConfig(Model):
     max_offset_warn_s: float = Field(2.0, gt=0)
     # GB/s busbw over all nodes; None: no SKU figure
     collective_min_gb_s: float | None = Field(None, gt=0)
+    # RoCE: the byte (DSCP × 4) by which switches know lossless traffic; None: as adapters have it.
+    roce_traffic_class: int | None = Field(None, ge=0, le=255)
+    acs_off: bool = True  # on bare metal; False where virtual machines get cards passed through
     report_dir: str = "reports"
     apt_repositories: list[AptRepository] = Field(default_factory=list)
     apt_pins: list[AptPin] = Field(default_factory=list)

@@ -6,7 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rackpin import inventory_apt, inventory_engines, inventory_files, inventory_rules
+from rackpin import (
+    inventory_apt,
+    inventory_engines,
+    inventory_files,
+    inventory_nccl,
+    inventory_rules,
+)
 from rackpin.inventory import ROLES, AptRepository, BundleConfig, Fleet, Node
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.inventory_read import (
@@ -36,6 +42,7 @@ RULES = (
     *inventory_engines.RULES,
     *inventory_files.RULES,
     *inventory_apt.RULES,
+    *inventory_nccl.RULES,
 )
 
 

@@ -38,6 +38,18 @@ def check(file: str, data: tuple[str, ...], group_data: tuple[str, ...]) -> None
     _print(fleet, file)
 
 
+def nccl_hints(fleet: Fleet) -> list[str]:
+    from rackpin.fabric.versions import nccl_versions
+    from rackpin.inventory_nccl import hints
+    from rackpin.stack.lock import StackError, read_lock
+
+    try:
+        versions = nccl_versions(read_lock(fleet.config.stack))
+    except StackError as error:
+        return [f"NCCL's release is unknown, so hints are for any: {error}", *hints(fleet, [])]
+    return hints(fleet, versions)
+
+
 def _print(fleet: Fleet, file: str) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -55,6 +67,8 @@ def _print(fleet: Fleet, file: str) -> None:
         )
     console = Console()
     console.print(table)
+    for hint in nccl_hints(fleet):
+        click.echo(f"hint: {hint}")
     click.echo(
         f"OK: {file}: fleet {fleet.config.fleet}, stack {fleet.config.stack}, "
         f"{len(fleet.nodes)} nodes, {len(fleet.config.instances)} engines"

@@ -9,6 +9,7 @@ PREVIOUS = f"{ROOT}/previous"
 ENV_DIR = f"{ROOT}/env"  # one directory per lock: STACK-DIGEST
 PYTHON = f"{CURRENT}/bin/python"
 ETC = "/etc/rackpin"
+NCCL_ENV = f"{ETC}/nccl.env"  # what was found of the node's fabric, for its units
 INSTANCE_DIR = f"{ETC}/vllm"  # NAME.json (what to run) and NAME.env (0600, secrets)
 LIB = "/usr/local/lib/rackpin"  # gates and readiness probes that units call
 STATE = "/var/lib/rackpin"

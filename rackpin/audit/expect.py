@@ -75,7 +75,9 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
         directories=[Directory(**dataclasses.asdict(folder)) for folder in folders],
         links=links,
         blocks=[hosts_block(target)],
-        unit_files=sorted(path.name for path in paths if str(path.parent) == UNIT_DIR),
+        unit_files=sorted(
+            {path.name for path in paths if str(path.parent) == UNIT_DIR} | maybe_units(target)
+        ),
         units=sorted({unit for wish in wishes for unit in wish.units}),
         debs=required,
         debs_known={key: {**closure.get(key, {}), **pins} for key in keys},
@@ -87,6 +89,13 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
         nccl=nccl,
         engines=[layout.vllm_unit(i.name) for i in own],
     )
+
+
+def maybe_units(target: Target) -> set[str]:
+    """Units that a node has or not by its hardware, which only the node's own survey tells."""
+    from rackpin.stages import fabric  # late, as above
+
+    return set(fabric.UNITS) if target.fabric is None and target.node.gpus else set()
 
 
 def for_image(lock: Lock, name: str) -> Expectation:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rackpin.bundle.model import AptPart, BundleError, Contents, Item
 from rackpin.debs.model import DebError, Repository
 from rackpin.debs.sources import origins, repositories
-from rackpin.stack.items import Deb, Image, ModelFile, Unresolved, Wheel
+from rackpin.stack.items import Deb, Image, ModelFile, Source, Unresolved, Wheel
 from rackpin.stack.lock import Stack
 from rackpin.stack.registry import part_url
 
@@ -44,8 +44,9 @@ def contents(
         if isinstance(source, Unresolved):
             unresolved[f"sources.{name}"] = source.unresolved.reason
             continue
-        path = f"{FILES}/{name}-{source.commit[:12]}{_ending(source.url)}"
-        items.append(Item(path, source.sha256, source.size, (source.url,), "file"))
+        items.append(
+            Item(source_path(name, source), source.sha256, source.size, (source.url,), "file")
+        )
     for name, image in sorted(lock.images.items()):
         if isinstance(image, Unresolved):
             unresolved[f"images.{name}"] = image.unresolved.reason
@@ -74,6 +75,11 @@ def contents(
         apt=tuple(apt),
         unresolved=unresolved,
     )
+
+
+def source_path(name: str, source: Source) -> str:
+    """Where a bundle has the archive of a source."""
+    return f"{FILES}/{name}-{source.commit[:12]}{_ending(source.url)}"
 
 
 def wheel_item(wheel: Wheel) -> Item:

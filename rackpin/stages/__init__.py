@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackpin.desired import Desired, Target
-from rackpin.stages import apt, audit, base, driver, python, ray, serve
+from rackpin.stages import apt, audit, base, cuda, driver, fabric, nccl, python, ray, serve
 
 STAGES: dict[str, Callable[[Target], Desired]] = {
     "apt": apt.desired,
     "base": base.desired,
     "driver": driver.desired,
+    "cuda": cuda.desired,
+    "fabric": fabric.desired,
     "python": python.desired,
+    "nccl": nccl.desired,
     "ray": ray.desired,
     "serve": serve.desired,
     "audit": audit.desired,

@@ -10,8 +10,17 @@ from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
 from rackpin.inventory import Instance
 from rackpin.stages import ray
 
-# vLLM hands its environment to its Ray workers on other nodes, except these names.
-NOT_CARRIED = '["VLLM_API_KEY", "Owned by rackpin"]\n'
+# vLLM hands its environment to its Ray workers on other nodes, except these names: a secret, and
+# what every node finds out about its own adapters.
+OF_ONE_NODE = (
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_IB_DISABLE",
+    "NCCL_IB_GID_INDEX",
+    "NCCL_IB_HCA",
+    "NCCL_NET_GDR_LEVEL",
+    "NCCL_SOCKET_IFNAME",
+)
+NOT_CARRIED = json.dumps(["VLLM_API_KEY", "Owned by rackpin", *OF_ONE_NODE]) + "\n"
 
 
 def plain_arguments(instance: Instance, address: str) -> list[str]:

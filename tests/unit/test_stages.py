@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from rackpin.desired import OWNED_MARK, Desired, Target, template_names
+from rackpin.fabric.model import Boot, Fabric, Gpu, Hca, Port
 from rackpin.inventory import BundleConfig, Fleet
+from rackpin.stack.hostpins import CudaPin
+from rackpin.stack.items import Host
 from rackpin.stages import STAGES
 from rackpin.stages.base import hosts_file, sysctl_settings
 from rackpin.stages.serve import arguments, systemd_quote
@@ -21,6 +24,19 @@ from tests.unit.test_stage_driver import on_ubuntu
 
 def on(target: Target, name: str) -> Target:
     return dataclasses.replace(target, node=target.fleet.nodes[name])
+
+
+def whole_fabric() -> Fabric:
+    """A node for which every file of the fabric stage is needed."""
+    port = Port(1, "ACTIVE", "LinkUp", 400, "InfiniBand", 1)
+    return Fabric(
+        gpus=(Gpu("0000:13:00.0", ("pci0000:10", "0000:13:00.0"), 0),),
+        hcas=(Hca("0000:14:00.0", ("pci0000:10", "0000:14:00.0"), 0, "mlx5_0", ports=(port,)),),
+        kernel="6.5.0-45-generic",
+        boot=Boot(next=("quiet",)),
+        peer_api=True,
+        open_modules=False,
+    )
 
 
 def content(wish: Desired, path: str) -> str:
@@ -36,7 +52,12 @@ def test_every_file_says_whose_it_is_at_once(target: Target) -> None:
 def test_no_template_is_forgotten(target: Target) -> None:
     bundle = BundleConfig(url="http://10.9.0.1:8901", trusted=True)
     config = target.fleet.config.model_copy(update={"bundle": bundle})
-    offline = dataclasses.replace(target, fleet=target.fleet.model_copy(update={"config": config}))
+    offline = dataclasses.replace(
+        target,
+        fleet=target.fleet.model_copy(update={"config": config}),
+        lock=target.lock.but(host=Host(cuda=CudaPin(version="12.2.2"))),
+        fabric=whole_fabric(),
+    )
     driven = on_ubuntu(target)
     files = [f for t in (offline, driven) for s in STAGES.values() for f in s(t).files]
     used = "\n".join(f.content for f in files)

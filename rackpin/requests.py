@@ -1,0 +1,45 @@
+"""What the survey asks of a node: every fact that any stage will want, in one go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rackpin import layout
+from rackpin.desired import Target
+from rackpin.driver import want as driver
+from rackpin.facts import Packages, Paths, Survey, Text, Units, Users
+from rackpin.facts_apt import Apt
+from rackpin.facts_cuda import CudaFact
+from rackpin.facts_driver import Gpu
+from rackpin.facts_fabric import FabricFact
+from rackpin.stages import STAGES, apt, cuda, fabric
+from rackpin.stages.driver import UNITS
+
+
+def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
+    """Every fact that the stages will ask of this node: the survey fetches them in one go."""
+    facts: list[tuple[Any, dict[str, Any]]] = [
+        (Survey, {"head_address": target.fleet.head.address}),
+        (Users, {"names": (layout.USER,)}),
+        (Text, {"path": "/etc/hosts"}),
+        (Apt, {"names": apt.names(target)}),
+        (FabricFact, {}),
+    ]
+    if target.node.gpus:  # one by one: which of them a node has is known after the survey
+        facts += [(Units, {"names": (unit,)}) for unit in fabric.UNITS]
+    if cuda.home(target):
+        facts.append((CudaFact, {}))
+    if driver.want(target):
+        facts += [(Gpu, {}), (Units, {"names": UNITS})]
+        # installed one after the other, so asked for apart too
+        parts = (driver.kernel_packages(target), driver.driver_packages(target))
+        facts += [(Packages, {"names": names}) for names in parts if names]
+    for stage in STAGES.values():
+        wish = stage(target)
+        if wish.paths:
+            facts.append((Paths, {"paths": wish.paths}))
+        if wish.packages:
+            facts.append((Packages, {"names": wish.packages}))
+        if wish.units:
+            facts.append((Units, {"names": wish.units}))
+    return facts
