@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -24,6 +25,33 @@ class Gpus(_Part):
     nvswitch: bool = (
         False  # the cards are joined by NVSwitches: nothing runs without fabric manager
     )
+    ecc: bool = True  # must ECC be on; false where the cards come with it off
+    mig: bool = False  # can the cards be split at all (nvidia-smi says N/A where not)
+    fabric_state: bool = False  # nvidia-smi tells each card's state in the fabric: Hopper and later
+    source: str = Field(min_length=1)
+
+
+class Pcie(_Part):
+    """The link of each card."""
+
+    generation: int = Field(ge=1, le=7)
+    width: int = Field(ge=1, le=16)
+    source: str = Field(min_length=1)
+
+
+class NvLink(_Part):
+    """NVLinks that are up on each card of a healthy node."""
+
+    links: int = Field(ge=1)
+    source: str = Field(min_length=1)
+
+
+class Hcas(_Part):
+    """Ports of the compute fabric; a node may have more, for storage or the way out."""
+
+    count: int = Field(ge=1)
+    rate: int  # Gb/s of one port
+    link_layer: Literal["InfiniBand", "Ethernet"]
     source: str = Field(min_length=1)
 
 
@@ -48,6 +76,9 @@ class Figure(_Part):
 class Sku(_Part):
     name: str
     gpus: Gpus
+    pcie: Pcie | None = None
+    nvlink: NvLink | None = None
+    hcas: Hcas | None = None
     notes: list[str] = Field(default_factory=list)
     figures: list[Figure] = Field(default_factory=list)
 
