@@ -68,7 +68,9 @@ def in_driver(ctx: Context, outputs: Outputs) -> Finding:
         ("address", [card.bus_id for card in smi.gpus]),
     ):
         faults += [
-            f"{key} {value} is listed {n} times" for value, n in Counter(values).items() if n > 1
+            f"{key} {value} is listed {count} times" if value else f"{count} cards tell no {key}"
+            for value, count in Counter(values).items()
+            if count > 1 or not value
         ]
     for card in smi.gpus:
         if card.bad:

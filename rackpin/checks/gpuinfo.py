@@ -79,15 +79,22 @@ def conclude(question: Question, good: str, told: Told, *, shown: str, remedy: s
     return question.verdict(good, faults, told.worries, shown=shown, remedy=remedy)
 
 
+@lru_cache(maxsize=2)  # ten checks read one node's answer, then the next node's
+def _parsed(text: str) -> Smi | str:
+    try:
+        return nvidia_smi.read(text)
+    except NotThisKind as error:
+        return str(error)
+
+
 def read_smi(outputs: Outputs) -> Smi | str:
     """The whole answer of ``nvidia-smi -q -x`` with its cards, or why there is none."""
     output = outputs.get(SMI.name, NO_ANSWER)
     if why := unseen(SMI, output):
         return f"nvidia-smi: {why}"
-    try:
-        smi = nvidia_smi.read(output.stdout)
-    except NotThisKind as error:
-        return f"nvidia-smi's answer can't be read: {error} {one_line(output.stderr, 200)}".strip()
+    smi = _parsed(output.stdout)
+    if isinstance(smi, str):
+        return f"nvidia-smi's answer can't be read: {smi} {one_line(output.stderr, 200)}".strip()
     if smi.form != "xml" or not smi.gpus:
         said = "; ".join(smi.errors) or "its answer has no card"
         return f"nvidia-smi: {one_line(said)}"
