@@ -75,7 +75,7 @@ def _judge(
             told.untold.append(f"{who}: its links{f' ({card.message})' if card.message else ''}")
         elif card.active < count:
             down = [str(link.link) for link in card.links if link.active is False]
-            which = f" (down: {', '.join(down)})" if down else ""
+            which = f" (down: {', '.join(down)})" if down and card.active else ""
             told.faults.append(f"{who} has {card.active} of {count} NVLinks up{which}")
         elif card.active > count:
             told.worries.append(f"{who} has {card.active} NVLinks up, the SKU says {count}")
@@ -83,7 +83,7 @@ def _judge(
     told.untold += [one_line(error) for error in errors if error not in said]
     if rc != 0 and not errors:
         told.untold.append(f"nvidia-smi ended with status {rc}")
-    speeds = sorted({card.speed_gbps for card in cards if card.speed_gbps is not None})
+    speeds = sorted({link.speed for card in cards for link in card.links if link.speed is not None})
     if len(speeds) > 1:
         told.worries.append(f"links have several speeds: {speeds} GB/s")
     return gpuinfo.conclude(

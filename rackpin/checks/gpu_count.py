@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rackpin.checks import gpuinfo
+from rackpin.checks import base, gpuinfo
 from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, unseen
 from rackpin.checks.gpuinfo import SMI, Told
 from rackpin.findings import Finding, Outcome
@@ -61,6 +61,9 @@ def in_driver(ctx: Context, outputs: Outputs) -> Finding:
         remedy = "see gpu.bus, gpu.modules and gpu.xid for the cause; " + gpuinfo.LOOK
         return question.answer(Outcome.FAIL, smi, remedy=remedy)
     faults = []
+    if output.rc != 0:
+        said = base.one_line(f"{'; '.join(smi.errors)} {output.stderr}") or "without a word"
+        faults.append(f"nvidia-smi ended with status {output.rc}: {said}")
     if len(smi.gpus) != ctx.node.gpus:
         faults.append(f"nvidia-smi lists {len(smi.gpus)} of {ctx.node.gpus} cards")
     for key, values in (

@@ -88,7 +88,11 @@ def _parsed(text: str) -> Smi | str:
 
 
 def read_smi(outputs: Outputs) -> Smi | str:
-    """The whole answer of ``nvidia-smi -q -x`` with its cards, or why there is none."""
+    """The whole answer of ``nvidia-smi -q -x`` with its cards, or why there is none.
+
+    Its exit status is judged by gpu.count alone: with a corrupt infoROM it is 14, and all else
+    that is in the answer still counts.
+    """
     output = outputs.get(SMI.name, NO_ANSWER)
     if why := unseen(SMI, output):
         return f"nvidia-smi: {why}"
@@ -101,9 +105,6 @@ def read_smi(outputs: Outputs) -> Smi | str:
     if smi.complete is False:
         attached = f" of {smi.attached}" if smi.attached is not None else ""
         return f"nvidia-smi's answer is not whole: {len(smi.gpus)}{attached} cards are in it"
-    if output.rc != 0:
-        said = "; ".join(smi.errors) or one_line(output.stderr) or "without a word"
-        return f"nvidia-smi ended with status {output.rc}: {said}"
     return smi
 
 
