@@ -13,6 +13,7 @@ VOLATILE = "ecc_errors / volatile / "  # since the driver was loaded
 LIFETIME = "ecc_errors / aggregate / "
 # Of the card's whole life only SRAM counts: bad DRAM rows get replaced by spare ones.
 _SRAM = "sram"
+NO_ACTION = ("", "NONE", "N/A")
 _DRAM = ("dram", "double_bit / total")
 
 
@@ -61,9 +62,12 @@ def _rows(ctx: Context, sku: Sku | None, smi: Smi, told: Told) -> str:
             told.faults.append(f"{who} waits for a reset to replace a memory row")
         if card.page_retirement_pending:
             told.faults.append(f"{who} waits for a reboot to retire a memory page")
-        if card.reset_required or (card.recovery_action or "None") != "None":
-            action = card.recovery_action or "Reset"
-            told.faults.append(f"{who} asks to be recovered: {action}")
+        for repair in ("channel_repair_pending", "tpc_repair_pending"):
+            if flag(gpuinfo.said(card, repair) or ""):
+                told.faults.append(f"{who} waits for a reset: {repair}")
+        action = card.recovery_action or ""
+        if card.reset_required or action.upper() not in NO_ACTION:
+            told.faults.append(f"{who} asks to be recovered: {action or 'Reset'}")
         rows = card.row_remap_pending is not None and card.row_remap_failed is not None
         if not rows and card.page_retirement_pending is None:
             told.untold.append(f"{who}: whether memory rows wait for a reset")

@@ -59,6 +59,12 @@ CASES: list[tuple[str, str, int, list[Edit], Outcome, str]] = [
     ("gpu.rows", SMI, ONE, [tag("remapped_row_pending", "No", "N/A")], NOT_RUN, "19:00.0"),
     ("gpu.rows", SMI, ONE, [tag("remapped_row_failure", "No", "Yes")], FAIL, "could not replace"),
     ("gpu.rows", SMI, ONE, [tag("reset_required", "No", "Yes")], FAIL, "recovered"),
+    ("gpu.rows", SMI, ONE, [("<fabric>", "<gpu_recovery_action>N/A</gpu_recovery_action><fabric>")],
+     PASS, ""),
+    ("gpu.rows", SMI, ONE, [("<fabric>", "<gpu_recovery_action>Reboot</gpu_recovery_action>"
+     "<fabric>")], FAIL, "Reboot"),
+    ("gpu.rows", SMI, ONE, [("</aggregate>", "</aggregate><channel_repair_pending>Yes"
+     "</channel_repair_pending>")], FAIL, "channel_repair"),
     ("gpu.mig", SMI, ONE, [tag("current_mig", "Disabled", "N/A")], NOT_RUN, "19:00.0"),
     ("gpu.mig", SMI, ONE, [tag("pending_mig", "Disabled", "Enabled")], FAIL, "next reset"),
     ("gpu.persistence", SMI, ONE, [tag("persistence_mode", "Enabled", "N/A")], NOT_RUN, "19:00.0"),
