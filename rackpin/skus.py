@@ -73,6 +73,13 @@ class Figure(_Part):
         return self
 
 
+class Gate(_Part):
+    """Which figure all_reduce_perf must reach within one node, and at which size it is judged."""
+
+    figure: str
+    size_gib: int = Field(ge=1)  # of one buffer; smaller ones are slower on sound hardware
+
+
 class Sku(_Part):
     name: str
     gpus: Gpus
@@ -81,6 +88,21 @@ class Sku(_Part):
     hcas: Hcas | None = None
     notes: list[str] = Field(default_factory=list)
     figures: list[Figure] = Field(default_factory=list)
+    all_reduce: Gate | None = None  # None: nobody published or measured one
+
+    @model_validator(mode="after")
+    def _gate_is_there(self) -> Sku:
+        if self.all_reduce and self.all_reduce.figure not in [one.name for one in self.figures]:
+            raise ValueError(f"all_reduce: there is no figure {self.all_reduce.figure!r}")
+        return self
+
+    @property
+    def gate(self) -> tuple[Figure, int] | None:
+        """The figure of all_reduce_perf within one node and its size in bytes."""
+        wanted = self.all_reduce
+        if wanted is None:
+            return None
+        return next(f for f in self.figures if f.name == wanted.figure), wanted.size_gib * 2**30
 
 
 def known_skus(directory: Path = SKUS) -> list[str]:

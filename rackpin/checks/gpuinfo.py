@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -71,12 +71,20 @@ class Told:
     untold: list[str] = field(default_factory=list)
 
 
-def conclude(question: Question, good: str, told: Told, *, shown: str, remedy: str) -> Finding:
+def conclude(
+    question: Question,
+    good: str,
+    told: Told,
+    *,
+    shown: str,
+    remedy: str,
+    metrics: Mapping[str, float] | None = None,
+) -> Finding:
     """``fail`` with faults, else ``not_run`` where something isn't told, else by the worries."""
     if told.untold and not told.faults:
         return question.not_run("; ".join([*told.untold[:6], *told.worries[:6]]), remedy=remedy)
     faults = [*told.faults, *(f"not told: {what}" for what in told.untold)]
-    return question.verdict(good, faults, told.worries, shown=shown, remedy=remedy)
+    return question.verdict(good, faults, told.worries, shown=shown, remedy=remedy, metrics=metrics)
 
 
 @lru_cache(maxsize=2)  # ten checks read one node's answer, then the next node's
