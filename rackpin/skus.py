@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -24,6 +25,33 @@ class Gpus(_Part):
     nvswitch: bool = (
         False  # the cards are joined by NVSwitches: nothing runs without fabric manager
     )
+    ecc: bool = True  # must ECC be on; false where the cards come with it off
+    mig: bool = False  # can the cards be split at all (nvidia-smi says N/A where not)
+    fabric_state: bool = False  # nvidia-smi tells each card's state in the fabric: Hopper and later
+    source: str = Field(min_length=1)
+
+
+class Pcie(_Part):
+    """The link of each card."""
+
+    generation: int = Field(ge=1, le=7)
+    width: int = Field(ge=1, le=16)
+    source: str = Field(min_length=1)
+
+
+class NvLink(_Part):
+    """NVLinks that are up on each card of a healthy node."""
+
+    links: int = Field(ge=1)
+    source: str = Field(min_length=1)
+
+
+class Hcas(_Part):
+    """Ports of the compute fabric; a node may have more, for storage or the way out."""
+
+    count: int = Field(ge=1)
+    rate: int  # Gb/s of one port
+    link_layer: Literal["InfiniBand", "Ethernet"]
     source: str = Field(min_length=1)
 
 
@@ -45,11 +73,36 @@ class Figure(_Part):
         return self
 
 
+class Gate(_Part):
+    """Which figure all_reduce_perf must reach within one node, and at which size it is judged."""
+
+    figure: str
+    size_gib: int = Field(ge=1)  # of one buffer; smaller ones are slower on sound hardware
+
+
 class Sku(_Part):
     name: str
     gpus: Gpus
+    pcie: Pcie | None = None
+    nvlink: NvLink | None = None
+    hcas: Hcas | None = None
     notes: list[str] = Field(default_factory=list)
     figures: list[Figure] = Field(default_factory=list)
+    all_reduce: Gate | None = None  # None: nobody published or measured one
+
+    @model_validator(mode="after")
+    def _gate_is_there(self) -> Sku:
+        if self.all_reduce and self.all_reduce.figure not in [one.name for one in self.figures]:
+            raise ValueError(f"all_reduce: there is no figure {self.all_reduce.figure!r}")
+        return self
+
+    @property
+    def gate(self) -> tuple[Figure, int] | None:
+        """The figure of all_reduce_perf within one node and its size in bytes."""
+        wanted = self.all_reduce
+        if wanted is None:
+            return None
+        return next(f for f in self.figures if f.name == wanted.figure), wanted.size_gib * 2**30
 
 
 def known_skus(directory: Path = SKUS) -> list[str]:

@@ -79,8 +79,11 @@ class Context:
 class Check(Protocol):
     """One module of :mod:`rackpin.checks` holds one of these as ``CHECK``."""
 
-    id: str
-    title: str
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         """What to ask of this node; empty when the check doesn't concern it."""

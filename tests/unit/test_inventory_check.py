@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rackpin.inventory import Fleet
 from rackpin.inventory_check import InventoryError, load_fleet
+from rackpin.skus import known_skus
 
 Raw = dict[str, tuple[list[str], dict[str, Any]]]
 Change = Callable[[Raw], object]
@@ -151,7 +152,7 @@ MISTAKES: list[tuple[str, Change, str, str, str]] = [
     ("ssh type", on("gpu1", "ssh_port", "22"), "gpu1", "ssh_port", "wants int; it is of type str"),
     ("silencer", on("gpu1", "_ignore_errors", True), "gpu1", "_ignore_errors", "report success"),
     ("no SKU", without("gpu1", "sku"), "gpu1", "sku", "missing"),
-    ("unknown SKU", on("gpu1", "sku", "h100"), "gpu1", "sku", "known: cpu, h100-sxm-8, lab-cpu"),
+    ("unknown SKU", on("gpu1", "sku", "h100"), "gpu1", "sku", f"known: {', '.join(known_skus())}"),
     ("upper case", renamed("gw1", "Gw_1"), "Gw_1", "name", "@fleet/gw-1"),
     ("an address", renamed("gw1", "10.0.0.20"), "10.0.0.20", "name", '"ssh_hostname"'),
     ("other connector", renamed("gw1", "@ssh/gw1"), "@ssh/gw1", "name", '"@fleet/gw1"'),
