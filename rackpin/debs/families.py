@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -11,15 +12,22 @@ from rackpin.debs.model import DebError, Family
 FILE = Path(__file__).resolve().parents[1] / "data" / "deb-families.yaml"
 
 
+@lru_cache(maxsize=8)
+def _table(file: Path) -> dict[str, dict[str, list[str]]]:
+    """Read once a process: each node of a fleet asks several times."""
+    table: dict[str, dict[str, list[str]]] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return table
+
+
 def family_names(file: Path = FILE) -> list[str]:
-    return sorted(yaml.safe_load(file.read_text(encoding="utf-8")))
+    return sorted(_table(file))
 
 
 def load_family(
     name: str, version: str, repositories: tuple[str, ...] = (), file: Path = FILE
 ) -> Family:
     """A family of the table at one version; ``{branch}`` is its first number (535)."""
-    table = yaml.safe_load(file.read_text(encoding="utf-8"))
+    table = _table(file)
     if name not in table:
         known = ", ".join(sorted(table))
         raise DebError(f"{file.name}: no family {name!r}; known: {known}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,17 @@ def origins(os_key: str, file: Path = FILE) -> list[str]:
     return sorted(_row(os_key, file))
 
 
-def _row(os_key: str, file: Path) -> dict[str, list[dict[str, Any]]]:
+@lru_cache(maxsize=8)
+def _table(file: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Read once a process: each node of a fleet asks several times."""
     table: dict[str, dict[str, list[dict[str, Any]]]] = yaml.safe_load(
         file.read_text(encoding="utf-8")
     )
+    return table
+
+
+def _row(os_key: str, file: Path) -> dict[str, list[dict[str, Any]]]:
+    table = _table(file)
     if os_key not in table:
         raise DebError(f"{file.name}: no repositories for {os_key}; known: {', '.join(table)}")
     return table[os_key]
