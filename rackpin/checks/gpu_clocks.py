@@ -20,7 +20,6 @@ REASONS = {
 }
 # One of them is enough to know that nothing of the hardware brakes: older cards have only this.
 WHOLE = "hw_slowdown"
-NOT_AT_REST = 5.0  # percent of utilization: at work a card meets its power limit, as it should
 
 
 def reason(card: Gpu, end: str) -> bool | None:
@@ -36,7 +35,7 @@ def _clocks(ctx: Context, sku: Sku | None, smi: Smi, told: Told) -> str:
         who, whole = gpuinfo.name(card), reason(card, WHOLE)
         states = {end: reason(card, end) for end in REASONS}
         for end, (weight, meaning) in REASONS.items():
-            rests = card.utilization is not None and card.utilization < NOT_AT_REST
+            rests = not gpuinfo.at_work(card)  # at work a card meets its power limit, as it should
             if states[end] is None and weight == "fault" and whole is None:
                 told.untold.append(f"{who}: {end}")
             elif states[end] and weight == "fault":

@@ -47,7 +47,7 @@ def _slow(card: Gpu, what: str, told: Told) -> None:
     """A card at rest lowers its link's speed by itself (never its width); a busy one doesn't."""
     if card.performance_state is None:
         told.untold.append(f"{what}, and whether it is at rest")
-    elif card.performance_state in BUSY and card.utilization:
+    elif card.performance_state in BUSY and gpuinfo.at_work(card):
         told.faults.append(f"{what}, at work")
     elif card.performance_state in BUSY:
         told.worries.append(f"{what}, in {card.performance_state}")

@@ -19,6 +19,7 @@ from rackpin.skus import Sku, SkuError, load_sku
 
 NO_CARD = "none"  # the model of SKUs without any card
 DEADLINE_S = 30.0  # without persistence mode each call first initializes every card
+AT_WORK = 5  # percent of utilization: below it, only somebody's look at the card
 NVIDIA = "NVIDIA, nvidia-smi documentation"
 LOOK = "run nvidia-smi -q on the node; when it says so too, drain the node and hand it to hardware"
 
@@ -120,6 +121,11 @@ def name(card: Gpu) -> str:
     """A card as a person finds it again: its PCI address without the leading zeros."""
     bus = (card.bus_id or "").lower().removeprefix("0000")
     return f"GPU {bus}" if bus else f"GPU {card.index if card.index is not None else '?'}"
+
+
+def at_work(card: Gpu) -> bool:
+    """Whether it surely computes; one that doesn't say may be at rest."""
+    return (card.utilization or 0) >= AT_WORK
 
 
 def said(card: Gpu, *ends: str) -> str | None:
