@@ -40,7 +40,8 @@ def for_node(target: Target, without: str = "", more: Iterable[Desired] = ()) ->
     """The expectation of a node, from all stages but ``without``, and ``more`` beside them."""
     from rackpin.stages import STAGES  # late: one of the stages asks for this
 
-    anywhere = dataclasses.replace(target, interface=INTERFACE_MARK)
+    # as it is known without any node: what a node derives from its own hardware is not in it
+    anywhere = dataclasses.replace(target, interface=INTERFACE_MARK, fabric=None)
     wishes = [stage(anywhere) for name, stage in STAGES.items() if name != without]
     return from_wishes(anywhere, [*wishes, *more])
 
