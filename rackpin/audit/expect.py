@@ -96,7 +96,7 @@ def maybe_units(target: Target) -> set[str]:
     """Units that a node has or not by its hardware, which only the node's own survey tells."""
     from rackpin.stages import fabric  # late, as above
 
-    return set(fabric.UNITS) if target.fabric is None and target.node.gpus else set()
+    return set(fabric.UNITS) if target.node.gpus else set()
 
 
 def for_image(lock: Lock, name: str) -> Expectation:
