@@ -122,8 +122,9 @@ FAULTS = [
     Fault(
         "package removed",
         frozenset({"deb.missing"}),
-        "dpkg --remove --force-depends libnuma1",
-        "DEBIAN_FRONTEND=noninteractive apt-get -q -y install libnuma1",
+        "dpkg --remove --force-depends --force-hold libnuma1",
+        "DEBIAN_FRONTEND=noninteractive apt-get -q -y --allow-change-held-packages "
+        "install libnuma1 && apt-mark hold libnuma1",
     ),
     Fault(
         "library of another driver branch",
