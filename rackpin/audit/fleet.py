@@ -51,7 +51,11 @@ def audit_nodes(wishes: Iterable[Expectation], deep: bool, execute: Execute) -> 
 def audit_node(wish: Expectation, deep: bool, execute: Execute, limit_s: float) -> Target:
     """One remote execution and its answer. Never raises an Exception."""
     command = Command(
-        "audit", f"{script.PYTHON} -I -", deadline_s=limit_s, stdin=script.carried(wish, deep)
+        "audit",
+        f"{script.PYTHON} -I -",
+        deadline_s=limit_s,
+        stdin=script.carried(wish, deep),
+        writes=True,  # apt-cache does, when packages moved since it last ran
     )
     nonce = secrets.token_hex(16)
     try:
