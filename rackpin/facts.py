@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pyinfra.api import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
+from rackpin.parse.sections import CutAnswer
+from rackpin.parse.sections import sections as read_sections
+
 
 @dataclass(frozen=True)
 class PathState:
@@ -199,16 +202,10 @@ class Survey(FactBase[NodeSurvey | None]):
 
 def parse_survey(lines: list[str]) -> NodeSurvey:
     """The survey script's sections as a :class:`NodeSurvey`; cut text raises FactProcessError."""
-    sections: dict[str, list[str]] = {}
-    name = ""
-    for line in lines:
-        if line.startswith("@@ "):
-            name = line[3:].strip()
-            sections[name] = []
-        elif name and line.strip():
-            sections[name].append(line.strip())
-    if "end" not in sections:
-        raise FactProcessError("the survey's answer is cut: its last section is missing")
+    try:
+        sections = read_sections(lines)
+    except CutAnswer as error:
+        raise FactProcessError(f"the survey's {error}") from error
 
     def one(key: str) -> str:
         return sections[key][0] if sections.get(key) else ""

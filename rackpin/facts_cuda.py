@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pyinfra.api import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
+from rackpin.parse.sections import CutAnswer
+from rackpin.parse.sections import sections as read_sections
+
 # A line that names a directory of cuda-compat: /usr/local/cuda/compat, /usr/local/cuda-12.2/compat.
 COMPAT = r"^[^#]*/cuda[^/[:space:]]*/compat"
 
@@ -50,16 +53,10 @@ class CudaFact(FactBase[Cuda | None]):
 
 def parse_cuda(lines: list[str]) -> Cuda:
     """The script's sections; cut text raises FactProcessError."""
-    sections: dict[str, list[str]] = {}
-    name = ""
-    for line in lines:
-        if line.startswith("@@ "):
-            name = line[3:].strip()
-            sections[name] = []
-        elif name and line.strip():
-            sections[name].append(line.strip())
-    if "end" not in sections:
-        raise FactProcessError("cuda: the answer is cut: its last section is missing")
+    try:
+        sections = read_sections(lines)
+    except CutAnswer as error:
+        raise FactProcessError(f"cuda: the {error}") from error
     compat = [line.partition(":") for line in sections["compat"]]
     return Cuda(
         link="".join(sections["link"][:1]),

@@ -28,26 +28,28 @@ def packages(target: Target) -> list[Package]:
     return [p for p in every if p.role in FOR_ALL or (target.node.gpus and p.role != "image")]
 
 
+def _closure(target: Target) -> list[Deb]:
+    """Every deb that the lock has for this node's OS; none where they are unresolved."""
+    closure = target.lock.debs_closure.get(target.os_key)
+    return closure.debs if isinstance(closure, DebClosure) else []
+
+
 def locked(target: Target) -> list[Deb]:
     """The locked debs of this node that are pinned; none while the lock has no closure for it."""
-    closure = target.lock.debs_closure.get(target.os_key)
-    if not isinstance(closure, DebClosure):
-        return []
+    debs = _closure(target)
     asked = {package.name for package in packages(target)}
     if not target.node.gpus:
-        return [deb for deb in closure.debs if deb.name in asked]
+        return [deb for deb in debs if deb.name in asked]
     system = {r.name for r in known_repositories(target.os_key, (SYSTEM,))}
     pin = target.lock.host.driver
-    driver = Driver(pin.version, "nvidia" if pin.source == "nvidia" else SYSTEM) if pin else None
+    driver = Driver(pin.version, pin.origin) if pin else None
     family = (
         load_family(driver.family_name(target.os_key), driver.version).has
         if driver
         else (lambda name: False)
     )
     return [
-        deb
-        for deb in closure.debs
-        if deb.name in asked or deb.repository not in system or family(deb.name)
+        deb for deb in debs if deb.name in asked or deb.repository not in system or family(deb.name)
     ]
 
 
@@ -92,8 +94,8 @@ def repositories(target: Target) -> list[AptRepository]:
 
 def _of_bundle(target: Target) -> list[AptRepository]:
     """One flat repository for each that the closure's debs come from, the OS's own too."""
-    bundle, closure = target.fleet.config.bundle, target.lock.debs_closure.get(target.os_key)
-    if bundle is None or not isinstance(closure, DebClosure):
+    bundle = target.fleet.config.bundle
+    if bundle is None:
         return []
     return [
         AptRepository(
@@ -104,7 +106,7 @@ def _of_bundle(target: Target) -> list[AptRepository]:
             fingerprint=bundle.fingerprint,
             trusted=bundle.trusted,
         )
-        for name in sorted({deb.repository for deb in closure.debs})
+        for name in sorted({deb.repository for deb in _closure(target)})
     ]
 
 
@@ -129,14 +131,10 @@ def hashes(target: Target) -> dict[str, tuple[str, str]]:
     From a bundle everything that the closure has, else what is pinned: no signature stands
     between a mirror and the node that the lock can't do without.
     """
-    closure = target.lock.debs_closure.get(target.os_key)
-    if not isinstance(closure, DebClosure):
-        return {}
-    if target.fleet.config.bundle:
-        debs = closure.debs
-    else:
+    debs = _closure(target)
+    if not target.fleet.config.bundle:
         versions = {pin.name: pin.version for pin in pins(target)}
-        debs = [deb for deb in closure.debs if versions.get(deb.name) == deb.version]
+        debs = [deb for deb in debs if versions.get(deb.name) == deb.version]
     return {deb.name: (deb.version, deb.sha256) for deb in debs}
 
 

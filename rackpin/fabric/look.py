@@ -21,6 +21,8 @@ from rackpin.fabric.model import (
     Port,
     natural,
 )
+from rackpin.parse.sections import CutAnswer
+from rackpin.parse.sections import sections as read_sections
 
 SLOT = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -42,16 +44,10 @@ def script(root: str = "") -> str:
 
 def parse(lines: Sequence[str]) -> Fabric:
     """Read the script's sections. Raises :class:`LookError`."""
-    sections: dict[str, list[str]] = {}
-    name = ""
-    for line in lines:
-        if line.startswith("@@ "):
-            name = line[3:].strip()
-            sections[name] = []
-        elif name and line.strip():
-            sections[name].append(line.strip())
-    if "end" not in sections:
-        raise LookError("the answer is cut: its last section is missing")
+    try:
+        sections = read_sections(lines)
+    except CutAnswer as error:
+        raise LookError(f"the {error}") from error
     try:
         return _fabric(sections)
     except (KeyError, IndexError, ValueError) as error:

@@ -44,9 +44,7 @@ def closure(
     asked = [
         Asked(p.name, None if p.role in _FOLLOWS else p.version, p.repository) for p in packages
     ]
-    driver = None
-    if pins.driver:
-        driver = Driver(pins.driver.version, "nvidia" if pins.driver.source == "nvidia" else "os")
+    driver = Driver(pins.driver.version, pins.driver.origin) if pins.driver else None
     before = [] if ALL in options.update or old is None else old.debs
     try:
         found = resolve_host(

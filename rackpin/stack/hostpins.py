@@ -44,6 +44,11 @@ class DriverPin(Model):
     fabric_manager: bool = False  # nodes with NVSwitch need it
     revisions: list[Revision] = Field(default_factory=list)  # before rackpin's own table
 
+    @property
+    def origin(self) -> Literal["nvidia", "os"]:
+        """Whose repositories its packages are in: the vendor's, or the OS's own."""
+        return "nvidia" if self.source == "nvidia" else "os"
+
     @field_validator("fabric_manager", mode="before")
     @classmethod
     def _follows(cls, value: object) -> object:

@@ -75,12 +75,11 @@ def _driver(pins: Pins) -> Iterator[Package]:
     driver = pins.driver
     if driver is None:
         return
-    origin: Origin = "nvidia" if driver.source == "nvidia" else "os"
     parts: list[Role] = ["driver", "fabric_manager"] if driver.fabric_manager else ["driver"]
     for role in parts:
         for name in _driver_names(_table()[role], driver, role.replace("_", " ")):
             version = _revision(driver, name)
-            yield Package(name=name, version=version, role=role, repository=origin)
+            yield Package(name=name, version=version, role=role, repository=driver.origin)
 
 
 def _kernel(pins: Pins, os: OsPin) -> Iterator[Package]:

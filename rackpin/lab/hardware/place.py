@@ -87,7 +87,8 @@ def _put_trees(home: Path, files: Files, state: str) -> bool:
         return False
     if trees.is_symlink():
         raise LabError(f"{trees} is a link; reset the host")
-    shutil.rmtree(trees / digest, ignore_errors=True)
+    if (trees / digest).exists():  # of a run that was ended half-way
+        shutil.rmtree(trees / digest)
     for name, text in files.items():
         file = trees / digest / name
         file.parent.mkdir(parents=True, exist_ok=True)
