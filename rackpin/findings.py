@@ -7,7 +7,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+# What a verify asks, each level with all before it: seconds a node, a minute or two a node, pairs
+# of nodes, the fleet at once, and what warms the hardware up for a long time.
+Level = Literal["quick", "node", "pair", "fleet", "burnin"]
+LEVELS: tuple[Level, ...] = ("quick", "node", "pair", "fleet", "burnin")
 
 
 class Outcome(StrEnum):
@@ -50,7 +55,7 @@ class Finding(BaseModel):
     metrics: dict[str, float] = Field(default_factory=dict)  # name_with_unit -> value
 
 
-NodeState = Literal["ready", "not_ready", "unreachable", "failed", "skipped"]
+NodeState = Literal["ready", "not_ready", "unreachable", "failed", "skipped", "quarantined"]
 
 
 class NodeResult(BaseModel):
@@ -83,6 +88,41 @@ class InstanceResult(BaseModel):
     tokens_per_s: float | None = None
 
 
+class Measurement(BaseModel):
+    """One collective over some nodes: a pair, a suspect with a sound partner, a half, all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["node", "loop", "pair", "retest", "bisect", "fleet"]
+    nodes: list[str]  # that took part, the one that launched it first
+    round: int = 0  # those of one round ran at the same time
+    library: Literal["engine", "host"] = "engine"  # whose NCCL
+    size_bytes: int | None = None  # the size that is judged
+    busbw_gb_s: float | None = None  # at that size, out of place; None: no number that counts
+    expected_gb_s: float | None = None
+    warn_below_gb_s: float | None = None
+    fail_below_gb_s: float | None = None
+    transport: str = ""  # as NCCL's log says it: "IB, GDRDMA, 8 HCAs"
+    outcome: Outcome
+    why: str = ""  # what decided, in one line; empty for a pass
+    seconds: float | None = None
+
+
+class Outlier(BaseModel):
+    """One value of one node beside what its siblings of the same SKU have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sku: str
+    what: str  # "gpu.vbios", "hca.firmware", "temperature_c", …
+    node: str
+    value: str
+    usual: str  # the median with its spread, or the commonest value
+    siblings: int  # nodes of the SKU that told this value
+    distance: float | None = None  # in median absolute deviations; None for words
+    outcome: Outcome = Outcome.WARN
+
+
 class Report(BaseModel):
     """All findings of one run. ``ready`` is true only if every node is ready."""
 
@@ -93,6 +133,8 @@ class Report(BaseModel):
     started: str  # ISO 8601, UTC
     seconds: float
     deploy: str  # "site" | "verify"
+    level: Level = "node"  # how much was asked
+    partial: bool = False  # ended before its time (^C, a failure): what is here is right, not all
     fleet: str
     stack: str
     lock: str  # the lock's digest
@@ -100,6 +142,8 @@ class Report(BaseModel):
     nodes: list[NodeResult]
     instances: list[InstanceResult] = Field(default_factory=list)
     findings: list[Finding]
+    measurements: list[Measurement] = Field(default_factory=list)
+    outliers: list[Outlier] = Field(default_factory=list)
     stage_seconds: dict[str, float] = Field(default_factory=dict)
     notes: list[str] = Field(default_factory=list)
 

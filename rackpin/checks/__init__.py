@@ -13,6 +13,7 @@ from rackpin.checks import (
     fabric_hcas,
     fabric_manager,
     fabric_nvlink,
+    gpu_allreduce,
     gpu_clocks,
     gpu_count,
     gpu_driver,
@@ -34,7 +35,7 @@ from rackpin.checks import (
     versions,
 )
 from rackpin.checks.base import Check, Command, Context, Output, Outputs, Question, Runner
-from rackpin.findings import Finding, Outcome
+from rackpin.findings import LEVELS, Finding, Level, Outcome
 
 # In the order in which a person reads them: what it is, what runs, what it gives.
 ALL: tuple[Check, ...] = (
@@ -67,13 +68,29 @@ ALL: tuple[Check, ...] = (
     fabric_manager.GPUS,
     fabric_nvlink.CHECK,
     fabric_hcas.CHECK,
+    gpu_allreduce.CHECK,
     ray_cluster.CHECK,
     collective.CHECK,
     smoke.CHECK,
 )
 
 
-def plan(ctx: Context, checks: Sequence[Check] = ALL) -> tuple[list[Command], list[Finding]]:
+def of_level(level: Level, serving: bool = True, idle: bool = False) -> tuple[Check, ...]:
+    """The checks that a verify of this level asks of one node.
+
+    ``serving=False`` leaves out what needs Ray and engines to run; ``idle=True`` takes those in
+    that need a node whose cards nobody uses.
+    """
+    asked = LEVELS[: LEVELS.index(level) + 1]
+    without = ({"serving"} if not serving else set()) | ({"idle"} if not idle else set())
+    return tuple(c for c in ALL if c.level in asked and not c.needs & without)
+
+
+# What a run asks that says nothing else.
+DEFAULT = of_level("node")
+
+
+def plan(ctx: Context, checks: Sequence[Check] = DEFAULT) -> tuple[list[Command], list[Finding]]:
     """All commands for this node, each once, and findings for checks that couldn't say theirs."""
     commands: dict[str, Command] = {}
     broken: list[Finding] = []
@@ -87,7 +104,7 @@ def plan(ctx: Context, checks: Sequence[Check] = ALL) -> tuple[list[Command], li
     return list(commands.values()), broken
 
 
-def judge(ctx: Context, outputs: Outputs, checks: Sequence[Check] = ALL) -> list[Finding]:
+def judge(ctx: Context, outputs: Outputs, checks: Sequence[Check] = DEFAULT) -> list[Finding]:
     """Findings of all checks from the outputs. Never raises: a check's bug fails the check."""
     found: list[Finding] = []
     for check in checks:
@@ -98,7 +115,7 @@ def judge(ctx: Context, outputs: Outputs, checks: Sequence[Check] = ALL) -> list
     return found
 
 
-def run_node(ctx: Context, runner: Runner, checks: Sequence[Check] = ALL) -> list[Finding]:
+def run_node(ctx: Context, runner: Runner, checks: Sequence[Check] = DEFAULT) -> list[Finding]:
     """Ask everything in one go and judge it. Never raises an Exception.
 
     A runner that fails gives the checks nothing to judge, and each says so (``not_run``).
@@ -120,4 +137,4 @@ def _bug(ctx: Context, check: Check, error: Exception, outcome: Outcome) -> Find
     return question.answer(outcome, summary, remedy="report this as a bug, with the report file")
 
 
-__all__ = ["ALL", "Check", "Command", "Context", "Output", "judge", "plan", "run_node"]
+__all__ = ["ALL", "Check", "Command", "Context", "Output", "judge", "of_level", "plan", "run_node"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rackpin.checks import procinfo, unitinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question
-from rackpin.findings import Finding
+from rackpin.checks.base import NO_ANSWER, SERVING, Command, Context, Outputs, Question
+from rackpin.findings import Finding, Level
 
 
 class Address:
     id = "address.engine"
     title = "VLLM_HOST_IP of the running processes"
+    level: Level = "quick"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [procinfo.COMMAND] if unitinfo.expected_units(ctx) else []

@@ -11,6 +11,7 @@ from rackpin.apt.scripts import look_script
 from rackpin.apt.state import AptState, StateError, parse_state, state_script
 from rackpin.checks.base import (
     NO_ANSWER,
+    NOTHING,
     Command,
     Context,
     Output,
@@ -19,7 +20,7 @@ from rackpin.checks.base import (
     unseen,
 )
 from rackpin.desired import Target
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.parse.apt_sources import same_suite, same_uri
 from rackpin.stages import apt as stage
 
@@ -43,6 +44,8 @@ def look_command(target: Target) -> Command:
 class Apt:
     id = "apt"
     title = "Packages come from the pinned places, at the pinned versions"
+    level: Level = "node"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         target = _target(ctx)

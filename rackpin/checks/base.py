@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
-from rackpin.findings import Evidence, Finding, Outcome
+from rackpin.findings import Evidence, Finding, Level, Outcome
 from rackpin.inventory import Fleet, Node
 from rackpin.stack.lock import Lock
 
@@ -62,6 +62,13 @@ class Output:
         return self.rc == 0 and not self.truncated
 
 
+# What must be so for a check to be asked: Ray and engines run there; nothing uses the cards.
+Need = Literal["serving", "idle"]
+Needs = frozenset[Need]
+NOTHING: Needs = frozenset()
+SERVING: Needs = frozenset({"serving"})
+IDLE: Needs = frozenset({"idle"})
+
 Outputs = Mapping[str, Output]
 NO_ANSWER = Output(rc=None)
 
@@ -74,6 +81,8 @@ class Context:
     node: Node
     lock: Lock
     extra: dict[str, str] = field(default_factory=dict)
+    # "CHECK METRIC" → this node's values in earlier runs with the same lock, the newest last
+    history: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 class Check(Protocol):
@@ -84,6 +93,13 @@ class Check(Protocol):
 
     @property
     def title(self) -> str: ...
+
+    @property
+    def level(self) -> Level:
+        """The lowest level of verify that asks it."""
+
+    @property
+    def needs(self) -> Needs: ...
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         """What to ask of this node; empty when the check doesn't concern it."""

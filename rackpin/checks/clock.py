@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rackpin.checks.base import NO_ANSWER, Command, Context, Output, Outputs, Question
+from rackpin.checks.base import NO_ANSWER, NOTHING, Command, Context, Output, Outputs, Question
 from rackpin.checks.batch import CLOCK
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 
 SYNC = Command("clock.sync", "timedatectl show -p NTPSynchronized -p NTP")
 _ASKED = Command(CLOCK, "date +%s%N at the start and the end of the checks")
@@ -16,6 +16,8 @@ _ASKED = Command(CLOCK, "date +%s%N at the start and the end of the checks")
 class Clock:
     id = "clock"
     title = "Clock offset to the controller"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [SYNC]

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from rackpin.checks import ray_cluster
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, one_line
-from rackpin.findings import Finding
+from rackpin.checks.base import NO_ANSWER, SERVING, Command, Context, Outputs, Question, one_line
+from rackpin.findings import Finding, Level
 
 
 class Collective:
     id = "collective.all_nodes"
     title = "All-reduce over all Ray nodes"
+    level: Level = "node"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [ray_cluster.command(ctx)] if ctx.node.is_head else []

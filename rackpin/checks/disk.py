@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rackpin import layout
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, unseen
-from rackpin.findings import Finding
+from rackpin.checks.base import NO_ANSWER, NOTHING, Command, Context, Outputs, Question, unseen
+from rackpin.findings import Finding, Level
 
 WARN_PERCENT, FAIL_PERCENT = 10.0, 5.0
 EXPECTED = f"at least {WARN_PERCENT:g} % free, in bytes and in inodes"
@@ -42,6 +42,8 @@ def command(ctx: Context) -> Command:
 class Disk:
     id = "disk"
     title = "Free space"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [command(ctx)]

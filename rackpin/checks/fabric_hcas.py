@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rackpin.checks import gpu_driver, gpuinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, unseen
+from rackpin.checks.base import NO_ANSWER, NOTHING, Command, Context, Outputs, Question, unseen
 from rackpin.checks.gpu_driver import KERNEL
 from rackpin.checks.gpuinfo import Told
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.parse import infiniband
 from rackpin.parse.infiniband_model import Port
 from rackpin.parse.kinds import NotThisKind
@@ -44,6 +44,8 @@ def _sku(ctx: Context) -> Sku | None:
 class HcaCheck:
     id = "fabric.hcas"
     title = "The HCAs of the SKU are up, as fast as they should be, and reach GPU memory"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [HCAS, KERNEL] if _sku(ctx) else []

@@ -6,10 +6,19 @@ import re
 from collections.abc import Sequence
 
 from rackpin.checks import gpu_driver, gpuinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, sections, unseen
+from rackpin.checks.base import (
+    NO_ANSWER,
+    NOTHING,
+    Command,
+    Context,
+    Outputs,
+    Question,
+    sections,
+    unseen,
+)
 from rackpin.checks.gpu_driver import KERNEL
 from rackpin.checks.gpuinfo import Told
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.parse.fabric_manager import fabric_manager
 from rackpin.parse.loglines import lines
 from rackpin.parse.nvidia_smi import Smi
@@ -39,6 +48,8 @@ def switched(ctx: Context) -> bool:
 class Manager:
     id = "fabric.manager"
     title = "Fabric manager runs, at the driver's version"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [MANAGER, KERNEL] if switched(ctx) else []

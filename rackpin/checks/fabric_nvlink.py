@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rackpin.checks import gpuinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, one_line, unseen
+from rackpin.checks.base import (
+    NO_ANSWER,
+    NOTHING,
+    Command,
+    Context,
+    Outputs,
+    Question,
+    one_line,
+    unseen,
+)
 from rackpin.checks.gpuinfo import Told
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.parse import nvlink
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.nvlink_model import STATUS, NvlinkGpu
@@ -31,6 +40,8 @@ def _wanted(ctx: Context) -> Sku | str | None:
 class Links:
     id = "fabric.nvlink"
     title = "All NVLinks are up"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [STATE] if isinstance(_wanted(ctx), Sku) else []

@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rackpin.checks import gpuinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, one_line, unseen
+from rackpin.checks.base import (
+    IDLE,
+    NO_ANSWER,
+    Command,
+    Context,
+    Outputs,
+    Question,
+    one_line,
+    unseen,
+)
 from rackpin.checks.gpuinfo import Told
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.parse import nccl_tests
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.nccl_tests_model import NcclTests
@@ -38,7 +47,8 @@ def command(gpus: int, size: int) -> Command:
 class AllReduce:
     id = NAME
     title = "all_reduce over the cards of the node is as fast as the SKU says"
-    level = "node"
+    level: Level = "node"
+    needs = IDLE
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         sku = gpuinfo.sku_of(ctx)

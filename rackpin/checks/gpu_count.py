@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rackpin.checks import base, gpuinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, unseen
+from rackpin.checks.base import NO_ANSWER, NOTHING, Command, Context, Outputs, Question, unseen
 from rackpin.checks.gpuinfo import SMI, Told
-from rackpin.findings import Finding, Outcome
+from rackpin.findings import Finding, Level, Outcome
 from rackpin.parse.lspci import lspci
 from rackpin.parse.nvidia_smi import Smi
 from rackpin.skus import Sku
@@ -22,6 +22,8 @@ SEAT = "power the node off and on; if the card stays away, check its seat and po
 class Count:
     id = "gpu.count"
     title = "As many GPUs as the inventory says, on the bus and in the driver"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [PCI, SMI] if gpuinfo.has_cards(ctx) else []

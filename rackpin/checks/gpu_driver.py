@@ -6,9 +6,18 @@ import re
 from collections.abc import Sequence
 
 from rackpin.checks import gpuinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, sections, unseen
+from rackpin.checks.base import (
+    NO_ANSWER,
+    NOTHING,
+    Command,
+    Context,
+    Outputs,
+    Question,
+    sections,
+    unseen,
+)
 from rackpin.checks.gpuinfo import SMI, Told
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.parse.nvidia_smi_list import kernel_module
 
 # Each section has the answer of one question; a file that isn't there leaves it empty.
@@ -57,6 +66,8 @@ def driver_state(found: dict[str, str]) -> tuple[str | None, str | None]:
 class Driver:
     id = "gpu.driver"
     title = "The driver is one, and the lock's"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [KERNEL, SMI] if gpuinfo.has_cards(ctx) else []

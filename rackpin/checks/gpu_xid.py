@@ -6,10 +6,19 @@ import re
 from collections.abc import Sequence
 
 from rackpin.checks import gpuinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, sections, unseen
+from rackpin.checks.base import (
+    NO_ANSWER,
+    NOTHING,
+    Command,
+    Context,
+    Outputs,
+    Question,
+    sections,
+    unseen,
+)
 from rackpin.checks.gpuinfo import Told
 from rackpin.diagnose.rules import xids
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.parse.kernel_log import Kernel, Sxid, Xid, kernel
 from rackpin.parse.loglines import lines
 
@@ -42,6 +51,8 @@ EARLY_S = 120.0  # a log that begins later than this after boot has lost its beg
 class Log:
     id = "gpu.xid"
     title = "The kernel reported no GPU fault since boot"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [LOG] if gpuinfo.has_cards(ctx) else []

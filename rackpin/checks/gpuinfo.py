@@ -9,8 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, one_line, unseen
-from rackpin.findings import Finding
+from rackpin.checks.base import (
+    NO_ANSWER,
+    NOTHING,
+    Command,
+    Context,
+    Needs,
+    Outputs,
+    Question,
+    one_line,
+    unseen,
+)
+from rackpin.findings import Finding, Level
 from rackpin.parse import nvidia_smi
 from rackpin.parse.kinds import NotThisKind
 from rackpin.parse.nvidia_smi import Smi
@@ -159,6 +169,8 @@ class CardCheck:
     ends: tuple[str, ...]
     look: Callable[[Context, Sku | None, Smi, Told], str]
     needs_sku: bool = False
+    level: Level = "quick"
+    needs: Needs = NOTHING
     asks: Callable[[Context], bool] = has_cards
 
     def commands(self, ctx: Context) -> Sequence[Command]:

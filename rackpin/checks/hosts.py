@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, unseen
-from rackpin.findings import Finding
+from rackpin.checks.base import NO_ANSWER, NOTHING, Command, Context, Outputs, Question, unseen
+from rackpin.findings import Finding, Level
 
 EXPECTED = "the node's own name and all other nodes' names give their inventory addresses"
 
@@ -23,6 +23,8 @@ def command(ctx: Context) -> Command:
 class Hosts:
     id = "hosts.self"
     title = "Node names and their addresses"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [command(ctx)]

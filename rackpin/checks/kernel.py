@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rackpin.checks.base import NO_ANSWER, Command, Context, Output, Outputs, Question, unseen
-from rackpin.findings import Finding
+from rackpin.checks.base import (
+    NO_ANSWER,
+    NOTHING,
+    Command,
+    Context,
+    Output,
+    Outputs,
+    Question,
+    unseen,
+)
+from rackpin.findings import Finding, Level
 
 SWAPS = Command("swap", "cat /proc/swaps")
 THP_DIR = "/sys/kernel/mm/transparent_hugepage"
@@ -18,6 +27,8 @@ SKIP_WORD = "transparent_hugepage"  # in sysctl_skip, for hosts that share a for
 class Kernel:
     id = "kernel"
     title = "Swap and huge pages"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [SWAPS, THP]

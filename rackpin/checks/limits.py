@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rackpin.checks import procinfo, unitinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question, unseen
-from rackpin.findings import Finding
+from rackpin.checks.base import NO_ANSWER, SERVING, Command, Context, Outputs, Question, unseen
+from rackpin.findings import Finding, Level
 from rackpin.inventory import Limits
 
 INFINITY = float("inf")
@@ -16,6 +16,8 @@ _SOURCE = "inventory: limits"
 class LimitsCheck:
     id = "limits"
     title = "memlock, open files and tasks of the running processes"
+    level: Level = "quick"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         show = unitinfo.show_command(ctx)

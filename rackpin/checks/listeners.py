@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rackpin import layout
 from rackpin.checks import sockets
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question
+from rackpin.checks.base import NO_ANSWER, SERVING, Command, Context, Outputs, Question
 from rackpin.checks.sockets import Listener
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 
 EXPECTED = "from outside: ssh, Ray's fixed and worker ports, the engines' ports, extra_listeners"
 RAY = (layout.RAY_HEAD_UNIT, layout.RAY_WORKER_UNIT)
@@ -32,6 +32,8 @@ class Rule:
 class Listeners:
     id = "listeners"
     title = "Ports that are open to other hosts"
+    level: Level = "quick"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [sockets.COMMAND]

@@ -10,6 +10,7 @@ from rackpin.checks import probe
 from rackpin.checks.base import (
     INACTIVE,
     NO_ANSWER,
+    SERVING,
     Command,
     Context,
     Outputs,
@@ -18,7 +19,7 @@ from rackpin.checks.base import (
     unseen,
 )
 from rackpin.checks.versions import env_dir
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 
 NAME = "ray.probe"
 PLACE_S, TOTAL_S, DEADLINE_S = 8, 40, 50
@@ -50,6 +51,8 @@ def command(ctx: Context) -> Command:
 class RayCluster:
     id = "ray.cluster"
     title = "Ray's nodes, resources, versions and placement"
+    level: Level = "node"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [command(ctx)] if ctx.node.is_head else []

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 from rackpin import layout
 from rackpin.checks import procinfo, unitinfo
-from rackpin.checks.base import NO_ANSWER, Command, Context, Outputs, Question
+from rackpin.checks.base import NO_ANSWER, SERVING, Command, Context, Outputs, Question
 from rackpin.checks.procinfo import Proc
 from rackpin.checks.versions import env_dir
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 
 
 class Running:
     id = "versions.running"
     title = "Running processes use the environment of the lock"
+    level: Level = "quick"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         show = unitinfo.show_command(ctx)

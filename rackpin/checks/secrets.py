@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rackpin import layout
 from rackpin.checks.base import (
     NO_ANSWER,
+    NOTHING,
     Command,
     Context,
     Output,
@@ -17,7 +18,7 @@ from rackpin.checks.base import (
     sections,
     unseen,
 )
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 
 # The keys go from the files through a pipe into grep: never into an argument or the answer.
 # Shorter ones than 8 characters would be found everywhere by chance, and are reported as weak.
@@ -57,6 +58,8 @@ echo '## end'
 class Secrets:
     id = "secrets.ps"
     title = "No key where others can read it"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [COMMAND] if ctx.fleet.instances_on(ctx.node) else []

@@ -17,6 +17,7 @@ from rackpin.checks import probe, sockets
 from rackpin.checks.base import (
     INACTIVE,
     NO_ANSWER,
+    SERVING,
     Command,
     Context,
     Outputs,
@@ -24,7 +25,7 @@ from rackpin.checks.base import (
     one_line,
     unseen,
 )
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.inventory import Instance
 
 REQUEST_S, TOTAL_S, DEADLINE_S = 30, 40, 45
@@ -55,6 +56,8 @@ def command(ctx: Context, instance: Instance) -> Command:
 class Smoke:
     id = "smoke"
     title = "A generation from each engine on this node"
+    level: Level = "node"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         mine = [command(ctx, instance) for instance in ctx.fleet.instances_on(ctx.node)]

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from rackpin.checks.base import (
     NO_ANSWER,
+    NOTHING,
     Command,
     Context,
     Outputs,
@@ -15,7 +16,7 @@ from rackpin.checks.base import (
     sections,
     unseen,
 )
-from rackpin.findings import Finding, Outcome
+from rackpin.findings import Finding, Level, Outcome
 from rackpin.stages.base import sysctl_settings
 
 OWNED = "/etc/sysctl.d/90-rackpin.conf"
@@ -53,6 +54,8 @@ echo '## end'
 class Sysctl:
     id = "sysctl.live"
     title = "Kernel settings in effect"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [command(ctx)]

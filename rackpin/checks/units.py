@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from rackpin.checks import unitinfo
 from rackpin.checks.base import (
     NO_ANSWER,
+    SERVING,
     Command,
     Context,
     Output,
@@ -19,7 +20,7 @@ from rackpin.checks.base import (
     unseen,
 )
 from rackpin.checks.unitinfo import Expected
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 
 # No failed unit is an empty list: the mark tells it from no answer.
 FAILED = Command(
@@ -40,6 +41,8 @@ RESTARTS_WARN = 3
 class Units:
     id = "units"
     title = "Units that should serve are active, enabled and unchanged"
+    level: Level = "quick"
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         show = unitinfo.show_command(ctx)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rackpin.apt.pins import unattended_patterns
 from rackpin.checks.base import (
     NO_ANSWER,
+    NOTHING,
     Command,
     Context,
     Outputs,
@@ -16,7 +17,7 @@ from rackpin.checks.base import (
     unseen,
 )
 from rackpin.desired import Target
-from rackpin.findings import Finding
+from rackpin.findings import Finding, Level
 from rackpin.stages import apt
 from rackpin.stages.base import data
 
@@ -48,6 +49,8 @@ def guarded(ctx: Context) -> list[str]:
 class Upgrades:
     id = "guard"
     title = "Automatic upgrades and restarts are kept off the stack"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [COMMAND]

@@ -11,8 +11,17 @@ from packaging.version import InvalidVersion, Version
 
 from rackpin import layout
 from rackpin.checks import probe
-from rackpin.checks.base import NO_ANSWER, Command, Context, Output, Outputs, Question, unseen
-from rackpin.findings import Finding
+from rackpin.checks.base import (
+    NO_ANSWER,
+    NOTHING,
+    Command,
+    Context,
+    Output,
+    Outputs,
+    Question,
+    unseen,
+)
+from rackpin.findings import Finding, Level
 
 # The link, what it points to, and whether that environment is whole.
 CURRENT = Command(
@@ -36,6 +45,8 @@ def env_dir(ctx: Context) -> str:
 class Versions:
     id = "versions"
     title = "Environment in use against the lock"
+    level: Level = "quick"
+    needs = NOTHING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [CURRENT, INSTALLED] if uses_environment(ctx) else []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rackpin.checks import (
-    ALL,
+    DEFAULT,
     fabric_hcas,
     fabric_manager,
     fabric_nvlink,
@@ -24,7 +24,7 @@ from rackpin.lab.hardware.model import Node
 from rackpin.skus import load_sku
 from rackpin.stack.hostpins import DriverPin
 
-GPU_CHECKS = [check for check in ALL if check.id.split(".")[0] in ("gpu", "fabric")]
+GPU_CHECKS = [check for check in DEFAULT if check.id.split(".")[0] in ("gpu", "fabric")]
 RELEASE = "5.15.0-1047-nvidia"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rackpin.checks import ALL, gpu_allreduce
+from rackpin.checks import ALL, DEFAULT, gpu_allreduce
 from rackpin.checks.base import Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
@@ -138,7 +138,7 @@ def test_hardware_without_a_figure_is_not_run_with_a_way_out(target: Target, sku
 
 
 def test_it_is_asked_of_no_serving_node(target: Target) -> None:
-    assert CHECK not in ALL
+    assert CHECK in ALL and CHECK not in DEFAULT  # it takes the cards
     ctx = checks_samples.context(target)
     assert not CHECK.commands(ctx) and not CHECK.judge(ctx, {})
 

@@ -51,7 +51,7 @@ def test_every_check_has_an_id_of_its_own() -> None:
     assert {one for one in ids if one.startswith(("gpu.", "fabric."))} == {
         "gpu.count", "gpu.model", "gpu.driver", "gpu.xid", "gpu.ecc", "gpu.rows", "gpu.pcie",
         "gpu.clocks", "gpu.mig", "gpu.persistence", "gpu.vbios", "fabric.manager", "fabric.gpus",
-        "fabric.nvlink", "fabric.hcas",
+        "fabric.nvlink", "fabric.hcas", "gpu.allreduce",
     }  # fmt: skip
 
 

@@ -129,7 +129,7 @@ def test_load_says_what_is_wrong(tmp_path: Path) -> None:
     refuses("[" * 100_000, "no JSON file")
     refuses("[]", "no rackpin report")
     refuses('{"schema_version": true}', "no rackpin report")
-    refuses(whole.replace('"schema_version":1', '"schema_version":7'), "upgrade rackpin")
+    refuses(whole.replace('"schema_version":2', '"schema_version":7'), "upgrade rackpin")
     refuses(whole.replace('"outcome":"pass"', '"outcome":"skip"', 1), r"findings\.0\.outcome")
     refuses(whole.replace('"stack":', '"stak":'), r"(?s)2 values.*stack.*stak")
     with pytest.raises(ReportError, match=r"no such report; run `rackpin verify` first"):
@@ -157,7 +157,7 @@ def test_command_exit_status(tmp_path: Path) -> None:
 
 def test_schema_and_manual_name_every_field() -> None:
     made = schema()
-    assert made["properties"]["schema_version"]["const"] == 1
+    assert made["properties"]["schema_version"]["const"] == 2
     assert set(made["required"]) == set(Report.model_fields)
     manual = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
     models = (Report, NodeResult, InstanceResult, Finding, Evidence)

@@ -1,0 +1,1 @@
+"""Verify: which questions, to which nodes, in which order; no connection of its own."""
