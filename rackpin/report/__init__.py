@@ -1,6 +1,7 @@
 """Findings of one run as JSON, JUnit XML, HTML and a terminal summary."""
 
-from rackpin.report.store import ReportError, Written, load, write
+from rackpin.report.files import ReportError
+from rackpin.report.store import Written, load, write
 from rackpin.report.summary import terminal
 from rackpin.report.verdict import Verdict, judge
 

@@ -1,4 +1,4 @@
-"""What changed from one report to another: nodes, outcomes, measured values."""
+"""What changed from one report to another: nodes, outcomes, measured values, outliers."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rackpin.findings import SEVERITY, Finding, Report
-from rackpin.report.store import ReportError, load, locate
+from rackpin.findings import LEVELS, SEVERITY, Finding, Report
+from rackpin.report import compare_measured
+from rackpin.report.compare_measured import MOVED, NONE, Moved, share
+from rackpin.report.files import ReportError
+from rackpin.report.store import load, locate
 from rackpin.report.verdict import WORD, kind_of
 
-# Smaller moves of a measured value are noise: two smoke generations of one idle engine differ
-# by up to a tenth (seen over the lab's runs).
-MOVED = 0.1
-NONE = "–"
-
-
-@dataclass(frozen=True)
-class Moved:
-    """One thing that is otherwise now. ``worse`` is true when it needs a look."""
-
-    node: str
-    what: str  # a check's id, "state", or "check metric"
-    was: str
-    now: str
-    worse: bool = False
-    why: str = ""
+FORMAT = 2  # of the JSON, grows with every change that a reader could notice
+NOT_ASKED = "not asked at level"
 
 
 @dataclass(frozen=True)
@@ -34,30 +23,48 @@ class Difference:
 
     older: str
     newer: str
-    about: list[Moved] = field(default_factory=list)  # stack, lock
+    about: list[Moved] = field(default_factory=list)  # stack, lock, level, partial
     nodes: list[Moved] = field(default_factory=list)
     outcomes: list[Moved] = field(default_factory=list)
     values: list[Moved] = field(default_factory=list)
+    measurements: list[Moved] = field(default_factory=list)
+    outliers: list[Moved] = field(default_factory=list)
 
     @property
     def worse(self) -> bool:
-        return any(moved.worse for moved in [*self.nodes, *self.outcomes])
+        parts = (self.about, self.nodes, self.outcomes, self.measurements, self.outliers)
+        return any(moved.worse for part in parts for moved in part)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"schema_version": 1, "worse": self.worse, **asdict(self)}
+        return {"schema_version": FORMAT, "worse": self.worse, **asdict(self)}
 
 
 def compare(older: Report, newer: Report) -> Difference:
     """From ``older`` to ``newer``; nodes that only one of them has are told too."""
-    pairs = [("stack", older.stack, newer.stack), ("lock", older.lock[:12], newer.lock[:12])]
+    less = LEVELS.index(newer.level) < LEVELS.index(older.level)
     return Difference(
         older=older.run,
         newer=newer.run,
-        about=[Moved("fleet", what, was, now) for what, was, now in pairs if was != now],
+        about=_about(older, newer),
         nodes=_nodes(older, newer),
-        outcomes=_outcomes(_by_check(older), _by_check(newer)),
+        outcomes=_outcomes(_by_check(older), _by_check(newer), newer.level if less else ""),
         values=_values(_by_check(older), _by_check(newer)),
+        measurements=compare_measured.measurements(older, newer),
+        outliers=compare_measured.outliers(older, newer),
     )
+
+
+def _about(older: Report, newer: Report) -> list[Moved]:
+    pairs = [
+        ("stack", older.stack, newer.stack),
+        ("lock", older.lock[:12], newer.lock[:12]),
+        ("level", older.level, newer.level),
+    ]
+    moved = [Moved("fleet", what, was, now) for what, was, now in pairs if was != now]
+    if older.partial != newer.partial:
+        was, now = (("ended early" if one.partial else "whole") for one in (older, newer))
+        moved.append(Moved("fleet", "run", was, now, newer.partial))
+    return moved
 
 
 def _by_check(report: Report) -> dict[tuple[str, str], Finding]:
@@ -76,6 +83,7 @@ def _nodes(older: Report, newer: Report) -> list[Moved]:
         before = was.get(name, NONE)
         after = now[name].state if name in now else NONE
         if before != after:
+            # A node in quarantine is out on purpose; that it left the fleet's work is news still.
             worse = after not in ("ready", "skipped")
             moved.append(
                 Moved(name, "state", before, after, worse, now[name].reason if name in now else "")
@@ -84,8 +92,9 @@ def _nodes(older: Report, newer: Report) -> list[Moved]:
 
 
 def _outcomes(
-    older: dict[tuple[str, str], Finding], newer: dict[tuple[str, str], Finding]
+    older: dict[tuple[str, str], Finding], newer: dict[tuple[str, str], Finding], lower: str
 ) -> list[Moved]:
+    """``lower`` is the newer report's level when it asked less on purpose."""
     moved = []
     for node, check in sorted({*older, *newer}):
         was, now = older.get((node, check)), newer.get((node, check))
@@ -95,7 +104,10 @@ def _outcomes(
             continue
         rank = SEVERITY.index(now.outcome) if now else -1  # not asked any more: worth a look
         worse = rank < (SEVERITY.index(was.outcome) if was else len(SEVERITY) - 1)
-        moved.append(Moved(node, check, before, after, worse, now.summary if now else "not asked"))
+        why = now.summary if now else "not asked"
+        if now is None and lower:
+            worse, why = False, f"{NOT_ASKED} {lower}"
+        moved.append(Moved(node, check, before, after, worse, why))
     return sorted(moved, key=lambda one: not one.worse)
 
 
@@ -107,8 +119,8 @@ def _values(
         for name, was in older[key].metrics.items():
             now = newer[key].metrics.get(name)
             if now is not None and abs(now - was) > MOVED * abs(was):
-                share = f"{(now - was) / was:+.0%}" if was else ""
-                moved.append(Moved(key[0], f"{key[1]} {name}", f"{was:g}", f"{now:g}", why=share))
+                why = share(was, now)
+                moved.append(Moved(key[0], f"{key[1]} {name}", f"{was:g}", f"{now:g}", why=why))
     return moved
 
 

@@ -9,14 +9,15 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 from rackpin.findings import Finding, Report
 from rackpin.report.nodes import NodeView, rows_of
 from rackpin.report.tasks import stopped
-from rackpin.report.verdict import FLEET, judge, kind_of
+from rackpin.report.verdict import EARLY, FLEET, NO_REASON, WORD, judge, kind_of
 
 
 def render(report: Report) -> bytes:
     """The XML of a cleaned report (:func:`shape.presentable`), UTF-8.
 
     fail → failure; required not_run → error, so that CI isn't green; other not_run → skipped;
-    warn → passed with ``system-out``. A report that isn't ready never gives a green file.
+    warn → passed with ``system-out``; of a quarantined node all but a pass → skipped. A report
+    that isn't ready never gives a green file.
     """
     xml = JUnitXml(f"rackpin {report.deploy} {report.fleet}")
     rows = rows_of(report)
@@ -26,16 +27,22 @@ def render(report: Report) -> bytes:
         suite = TestSuite(row.name)
         suite.timestamp = report.started
         suite.hostname = row.result.address if row.result and row.result.address else row.name
-        for key in ("run", "stack", "lock"):
+        for key in ("run", "level", "stack", "lock"):
             suite.add_property(key, getattr(report, key))
         cases = _cases(report, row)
         red = red or any(case.is_failure or case.is_error for case in cases)
         suite.add_testcases(cases)
         suites.append(suite)
     verdict = judge(report)
-    if not verdict.ready and not red:
-        case = TestCase("report.ready", classname=f"{report.fleet}.{FLEET}", time=0.0)
-        case.result = [Error(verdict.line, "report.ready")]
+    said = []
+    if report.partial:  # also beside failures: what is missing may be worse than what is there
+        said.append(("report.partial", f"the run ended early, not everything was asked: {EARLY}"))
+    if not verdict.ready and not red and not said:
+        against = "; ".join(verdict.contradictions)
+        said.append(("report.ready", f"{verdict.line}; {against}" if against else verdict.line))
+    for name, text in said:
+        case = TestCase(name, classname=f"{report.fleet}.{FLEET}", time=0.0)
+        case.result = [Error(text, name)]
         suites.append(TestSuite("report"))
         suites[-1].add_testcase(case)
     for suite in suites:
@@ -54,19 +61,27 @@ def _cases(report: Report, row: NodeView) -> list[TestCase]:
         result.text = f"do: {task.remedy}"
         case.result = [result]
         cases.append(case)
+    if row.kept_out:
+        case = TestCase("node.state", classname=classname, time=0.0)
+        case.result = [Skipped(f"quarantined: {row.reason or NO_REASON}", "node.state")]
+        cases.append(case)
     seen: Counter[str] = Counter()
     for finding in row.findings:
         seen[finding.check] += 1
         again = seen[finding.check]
         name = finding.check if again == 1 else f"{finding.check} [{again}]"
-        cases.append(_case(finding, name, classname))
+        cases.append(_case(finding, name, classname, row.kept_out))
     return cases
 
 
-def _case(finding: Finding, name: str, classname: str) -> TestCase:
+def _case(finding: Finding, name: str, classname: str, kept_out: bool) -> TestCase:
     case = TestCase(name, classname=classname, time=finding.evidence.seconds or 0.0)
     kind = kind_of(finding)
-    if kind == "warn":
+    if kept_out and kind != "pass":  # its owner knows; CI is about the nodes that should serve
+        left_out = Skipped(f"quarantined node, {WORD[kind]}: {finding.summary}", finding.check)
+        left_out.text = _details(finding)
+        case.result = [left_out]
+    elif kind == "warn":
         case.system_out = f"warn: {finding.summary}\n{_details(finding)}"
     elif kind != "pass":
         make = {"fail": Failure, "blocked": Error, "not_run": Skipped}[kind]

@@ -10,6 +10,7 @@ from rackpin.report.text import natural
 from rackpin.report.verdict import (
     FLEET,
     KINDS,
+    QUARANTINED,
     STATES,
     SYMBOL,
     WORD,
@@ -32,6 +33,7 @@ class NodeView:
     findings: list[Finding]  # worst first
     counts: Counter[Kind]
     groups: dict[str, Counter[Kind]]
+    checks: dict[str, Counter[Kind]]
 
     @property
     def is_fleet(self) -> bool:
@@ -40,6 +42,10 @@ class NodeView:
     @property
     def good(self) -> bool:
         return self.state == "ready"
+
+    @property
+    def kept_out(self) -> bool:
+        return self.state == QUARANTINED
 
 
 def group_of(check: str) -> str:
@@ -82,7 +88,9 @@ def _row(name: str, result: NodeResult | None, findings: list[Finding]) -> NodeV
             why = "its findings say otherwise" if findings else "no check was made"
             reason = f"reported ready, but {why}"
     groups: dict[str, Counter[Kind]] = {}
+    checks: dict[str, Counter[Kind]] = {}
     for finding in findings:
+        checks.setdefault(finding.check, Counter())[kind_of(finding)] += 1
         groups.setdefault(group_of(finding.check), Counter())[kind_of(finding)] += 1
     return NodeView(
         index=0,
@@ -93,4 +101,5 @@ def _row(name: str, result: NodeResult | None, findings: list[Finding]) -> NodeV
         findings=sorted(findings, key=lambda finding: KINDS.index(kind_of(finding))),
         counts=Counter(kind_of(finding) for finding in findings),
         groups=groups,
+        checks=checks,
     )

@@ -13,9 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rackpin.findings import Report
+from rackpin.report.heat import BANDS, share_of
 from rackpin.report.nodes import group_of, mark
+from rackpin.report.slow import KIND
 from rackpin.report.text import duration, fold, plural
-from rackpin.report.verdict import KINDS, SYMBOL, WORD, kind_of
+from rackpin.report.verdict import EARLY, KINDS, NO_REASON, QUARANTINE_SIGN, SYMBOL, WORD, kind_of
 from rackpin.report.view import View, build
 
 HERE = Path(__file__).parent
@@ -25,7 +27,15 @@ STATE_KIND = {
     "failed": "fail",
     "unreachable": "fail",
     "skipped": "blocked",
+    "quarantined": "kept_out",
 }
+STATE_SIGN = {kind: SYMBOL.get(kind, QUARANTINE_SIGN) for kind in STATE_KIND.values()}
+
+# What each colour of a heat map stands for, the highest first.
+BAND_WORDS = [
+    f"{low:.0%} and more" if place == 0 else f"from {low:.0%}" if low else f"below {BANDS[-2]:.0%}"
+    for place, low in enumerate(BANDS)
+]
 
 
 def render(report: Report) -> str:
@@ -61,10 +71,29 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        KINDS=KINDS, SYMBOL=SYMBOL, WORD=WORD, STATE_KIND=STATE_KIND, mark=mark, kind_of=kind_of
+        KINDS=KINDS,
+        SYMBOL=SYMBOL,
+        WORD=WORD,
+        STATE_KIND=STATE_KIND,
+        mark=mark,
+        kind_of=kind_of,
+        STATE_SIGN=STATE_SIGN,
+        EARLY=EARLY,
+        NO_REASON=NO_REASON,
+        BANDS=BAND_WORDS,
+        OUTCOME_KIND=KIND,
+        share_of=share_of,
     )
     environment.filters.update(
-        duration=duration, fold=fold, group=group_of, number=_number, count=plural, percent=_percent
+        duration=duration,
+        fold=fold,
+        group=group_of,
+        number=_number,
+        count=plural,
+        percent=_percent,
+        tenths=_tenths,
+        short=_short,
+        share=_share,
     )
     return environment
 
@@ -84,6 +113,20 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def _tenths(value: float) -> str:
+    """Bandwidths that are compared with each other have the same number of digits."""
+    return f"{value:.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _short(name: str, limit: int) -> str:
+    """The end of a name: where names of one fleet differ."""
+    return name if len(name) <= limit else f"…{name[1 - limit :]}"
+
+
 def _percent(value: float, most: float) -> str:
     """A bar's length in a 0..100 box; never negative, never longer than the box."""
     return f"{min(100.0, max(0.0, 100 * value / most)) if most > 0 else 0.0:.2f}"
@@ -101,8 +144,4 @@ def _facts(view: View) -> dict[str, Any]:
         "median": statistics.median(executions) if executions else 0,
         "most": most,
         "longest": max(view.report.stage_seconds.values(), default=0.0),
-        "scale": max(
-            (max(g.value, g.minimum or 0, g.expected or 0) for g in view.gauges), default=0.0
-        )
-        * 1.05,
     }

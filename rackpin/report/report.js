@@ -6,7 +6,7 @@
   const nodes = all("details.node").map((section) => ({
     section,
     index: section.id.slice(1),
-    row: document.querySelector(`tr[data-row="${section.id.slice(1)}"]`),
+    rows: all(`tr[data-row="${section.id.slice(1)}"]`),
     open: section.open,
     found: all(".f", section).map((element) => ({ element, kind: element.dataset.o })),
   }));
@@ -31,9 +31,12 @@
         some += fits;
       }
       // A node that was never reached has no finding, and must not vanish with "fail" wanted.
-      const bare = node.found.length === 0 && here && named && kinds.has(node.section.dataset.kind);
+      // One in quarantine has no outcome to be left out by.
+      const kind = node.section.dataset.kind;
+      const bare = node.found.length === 0 && here && named
+        && (kind === "kept_out" || kinds.has(kind));
       node.section.hidden = !some && !bare;
-      node.row.hidden = node.section.hidden;
+      for (const row of node.rows) row.hidden = node.section.hidden;
       node.section.open = active ? !node.section.hidden && (wanted !== "" || shown < 60) : node.open;
       shown += some;
     }

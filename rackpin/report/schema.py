@@ -1,12 +1,14 @@
-"""The JSON schema of ``report.json``: ``python -m rackpin.report.schema`` prints it."""
+"""The JSON schema of ``report.json``: ``python -m rackpin.report.schema`` writes its file."""
 
 from __future__ import annotations
 
 import json
-import sys
+from pathlib import Path
 from typing import Any
 
 from rackpin.findings import SCHEMA_VERSION, Report
+
+FILE = Path(__file__).parents[2] / "docs" / "report.schema.json"  # of a checkout
 
 
 def schema() -> dict[str, Any]:
@@ -25,6 +27,11 @@ def schema() -> dict[str, Any]:
     }
 
 
+def text() -> str:
+    """The file's content."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
-    json.dump(schema(), sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    FILE.write_text(text(), encoding="utf-8")
+    print(FILE)

@@ -17,6 +17,7 @@ SHOWN_OUTPUT = 8_000  # characters of one evidence output in the HTML and JUnit 
 SHOWN_BAD, SHOWN_PASS, SHOWN_WORDS, SHOWN_CHANGES = 1_500_000, 500_000, 900_000, 300_000
 SHOWN_NOTES = 100
 _BLOCKS = ("output", "command", "remedy")  # keep their line breaks
+_MEASURED = ("busbw_gb_s", "expected_gb_s", "warn_below_gb_s", "fail_below_gb_s", "seconds")
 _WORDS = ("summary", "expected", "remedy", "source")
 
 
@@ -58,6 +59,11 @@ def presentable(report: Report) -> Report:
         evidence["command"] = _fit(evidence["command"], cap_words)
         for key in _WORDS:
             finding[key] = _fit(finding[key], cap_words)
+    for one in data["measurements"]:
+        one["why"], one["transport"] = _fit(one["why"], 400), _fit(one["transport"], 200)
+    for one in data["outliers"]:
+        for key in ("what", "value", "usual"):
+            one[key] = cut(one[key], 200)
     for node in data["nodes"]:
         node["reason"] = _fit(node["reason"], 600)
         more = len(node["changes"]) - cap_changes
@@ -82,6 +88,8 @@ def _finite(data: dict[str, Any]) -> list[str]:
             notes.append(f"{where}: {key} was {numbers.pop(key)}, which is no number; left out")
     optional = [(finding["evidence"], "seconds") for finding in data["findings"]]
     optional += [(one, key) for one in data["instances"] for key in ("ttft_s", "tokens_per_s")]
+    optional += [(one, key) for one in data["measurements"] for key in _MEASURED]
+    optional += [(one, "distance") for one in data["outliers"]]
     for holder, key in optional:
         if holder[key] is not None and not math.isfinite(holder[key]):
             holder[key] = None

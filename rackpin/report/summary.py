@@ -10,14 +10,15 @@ from rich.console import Console
 from rich.text import Text
 
 from rackpin.findings import Report
+from rackpin.report import summary_parts as parts
 from rackpin.report.nodes import NodeView
 from rackpin.report.shape import presentable
+from rackpin.report.summary_parts import STYLE
 from rackpin.report.tasks import Task
 from rackpin.report.text import clean, cut, duration, fold, one_line, plural
-from rackpin.report.verdict import FLEET, KINDS, SYMBOL, WORD, Kind
-from rackpin.report.view import BUSBW, View, build
+from rackpin.report.verdict import KINDS, SYMBOL, WORD, Kind
+from rackpin.report.view import View, build
 
-STYLE = {"fail": "bold red", "blocked": "bold magenta", "not_run": "cyan", "warn": "yellow"}
 STATE_STYLE = {"ready": "green", "skipped": "magenta"}
 PIPED_TASKS = 50  # a log has no height: enough to act on, not the whole report
 LEAST_TASKS = 2
@@ -33,7 +34,12 @@ def terminal(
     """
     view = build(presentable(report))
     head = [*_head(view), *_nodes(view, console, everything)]
-    foot = [*_instances(view, everything), *_verdict(view, html)]
+    foot = [
+        *parts.instances(view, everything),
+        *parts.measured(view, console.width),
+        *parts.outliers(view, console.width),
+        *_verdict(view, html),
+    ]
     room = None
     if not everything:
         used = sum(_height(console, item) for item in [*head, *foot])
@@ -47,7 +53,8 @@ def _head(view: View) -> list[Text]:
     report = view.report
     first = Text.assemble(
         (report.fleet, "bold"),
-        f"  {report.deploy}, stack {report.stack}, lock {report.lock.split(':')[-1][:12]}",
+        f"  {report.deploy} ({report.level}), stack {report.stack}, ",
+        f"lock {report.lock.split(':')[-1][:12]}",
     )
     changes = sum(len(node.changes) for node in report.nodes)
     changed = sum(bool(node.changes) for node in report.nodes)
@@ -57,11 +64,12 @@ def _head(view: View) -> list[Text]:
         f"{report.started}, {duration(report.seconds)}; {what}, "
         f"{plural(executions, 'remote execution')}"
     )
-    return [first, Text(second, "dim")]
+    made = [first, Text(second, "dim")]
+    return [*made, parts.early()] if report.partial else made
 
 
 def _nodes(view: View, console: Console, everything: bool) -> list[Text]:
-    bad = [node for node in view.nodes if not node.good and not node.is_fleet]
+    bad = [n for n in view.nodes if not n.good and not n.kept_out and not n.is_fleet]
     good = [node for node in view.nodes if node.good and not node.is_fleet]
     most = len(bad) if everything else max(4, console.height // 4)
     shown = bad if len(bad) <= most else bad[: most - 1]
@@ -73,8 +81,8 @@ def _nodes(view: View, console: Console, everything: bool) -> list[Text]:
         total: Counter[Kind] = sum((node.counts for node in good), Counter())
         names = fold([node.name for node in good], max(16, console.width - 50))
         line = Text(f"{len(good)} ready: {names}  ", "green")
-        made.append(line.append_text(_counts(total)))
-    return made
+        made.append(line.append_text(parts.counts(total)))
+    return [*made, *parts.kept_out(view, console.width, everything)]
 
 
 def _table(nodes: list[NodeView], width: int) -> list[Text]:
@@ -84,7 +92,7 @@ def _table(nodes: list[NodeView], width: int) -> list[Text]:
         stage = node.result.stage if node.result else ""
         why = ": ".join(part for part in (stage, one_line(node.reason)) if part)
         state = Text(node.state.replace("_", " "), STATE_STYLE.get(node.state, "red"))
-        rows.append((Text(node.name), state, _counts(node.counts), Text(why)))
+        rows.append((Text(node.name), state, parts.counts(node.counts), Text(why)))
     wide = [max(row[column].cell_len for row in rows) for column in range(3)]
     lines = []
     for *cells, why_text in rows:
@@ -95,19 +103,6 @@ def _table(nodes: list[NodeView], width: int) -> list[Text]:
         line.append_text(why_text).rstrip()
         lines.append(line)
     return lines
-
-
-def _counts(counts: Counter[Kind]) -> Text:
-    """``✕ 2  ! 1  ✓ 14``, or that nothing was asked."""
-    if not counts:
-        return Text("none made", "magenta")
-    made = Text()
-    for kind in KINDS:
-        if counts[kind]:
-            made.append("  " if made else "").append(
-                f"{SYMBOL[kind]} {counts[kind]}", STYLE.get(kind, "green")
-            )
-    return made
 
 
 def _tasks(view: View, console: Console, room: int | None) -> list[Text]:
@@ -163,41 +158,14 @@ def _task(task: Task, brief: bool) -> list[Text]:
     return [first, Text(f"  → {limit(task.remedy, 190)}")]
 
 
-def _instances(view: View, everything: bool) -> list[Text]:
-    lines = [Text()]
-    order = {"not_serving": 0, "unknown": 1, "serving": 2}
-    ranked = sorted(view.instances, key=lambda pair: order[pair[0].state])
-    shown = ranked if everything or len(ranked) <= 4 else ranked[:3]
-    for one, _ in shown:
-        kind = {"serving": "pass", "not_serving": "fail"}.get(one.state, "blocked")
-        figures = [f"TP {one.tp} × PP {one.pp} on {fold(one.nodes, 24)}"]
-        if one.ttft_s is not None:
-            figures.append(f"first token {one.ttft_s:.2f} s")
-        if one.tokens_per_s is not None:
-            figures.append(f"{one.tokens_per_s:.0f} tokens/s")
-        state = f"{SYMBOL[kind]} {one.name} {one.state.replace('_', ' ')}: "
-        lines.append(Text.assemble((state, STYLE.get(kind, "green")), ", ".join(figures)))
-    if len(shown) < len(ranked):
-        states = Counter(one.state.replace("_", " ") for one, _ in ranked[len(shown) :])
-        rest = ", ".join(f"{count} {state}" for state, count in states.items())
-        lines.append(Text(f"  and {len(ranked) - len(shown)} more instances: {rest}"))
-    for gauge in view.gauges:
-        if gauge.node == FLEET and gauge.kind in ("pass", "warn"):  # else it is a task above
-            text = (
-                f"{SYMBOL[gauge.kind]} {gauge.check} {gauge.value:.1f} GB/s {BUSBW.split('_')[0]}"
-            )
-            if gauge.minimum is not None:
-                text += f", at least {gauge.minimum:.1f}"
-            lines.append(Text(text, STYLE.get(gauge.kind, "green")))
-    return lines
-
-
 def _verdict(view: View, html: Path | None) -> list[Text]:
     verdict = view.verdict
     word = ("READY", "bold green") if verdict.ready else ("NOT READY", "bold red")
     lines = [
         Text(f"the run called itself ready, but {line}") for line in verdict.contradictions[:3]
     ]
+    if view.report.partial:
+        lines.append(parts.early())
     lines.append(Text.assemble(word, f": {verdict.line}"))
     if html is not None:
         lines.append(Text(clean(str(html)), no_wrap=True))
@@ -212,7 +180,9 @@ def _safe(console: Console, text: Text) -> Text:
     """The same text in characters that this console's encoding has, one for one."""
     if console.encoding.lower().startswith("utf"):
         return text
-    swap = str.maketrans({"✕": "x", "✓": "+", "○": "o", "→": ">", "…": "~", "×": "x"})
+    swap = str.maketrans(
+        {"✕": "x", "✓": "+", "○": "o", "→": ">", "…": "~", "×": "x", "⊘": "-", "–": "-"}
+    )
     plain = text.plain.translate(swap).encode(console.encoding, "replace")
     made = text.copy()
     made.plain = plain.decode(console.encoding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rackpin.report.nodes import NodeView
-from rackpin.report.verdict import KINDS, WORD, Kind, kind_of
+from rackpin.report.verdict import KINDS, NO_REASON, WORD, Kind, kind_of
 
 _RESUME = "Correct what the stage printed, then run the same command again: it resumes."
 # What helps by node state: (title, kind, found when no reason was given, remedy).
@@ -16,11 +16,11 @@ _STOPPED: dict[str, tuple[str, Kind, str, str]] = {
         "no answer",
         "Look at its console (BMC) and network, try ssh by hand, then run again.",
     ),
-    "failed": ("failed", "fail", "no reason was given", _RESUME),
+    "failed": ("failed", "fail", NO_REASON, _RESUME),
     "skipped": (
         "skipped",
         "blocked",
-        "no reason was given",
+        NO_REASON,
         "Was not touched. Clear what stopped the run, then run again.",
     ),
     "not_ready": (
@@ -47,11 +47,16 @@ class Task:
 
 
 def stopped(nodes: list[NodeView]) -> list[Task]:
-    """Nodes that a run did not get through, by state, stage and reason."""
+    """Nodes that a run did not get through, by state, stage and reason; no quarantined ones."""
     tasks: dict[tuple[str, str, str], Task] = {}
     for node in nodes:
         explained = node.counts["fail"] or node.counts["blocked"]
-        if node.result is None or node.good or (node.state == "not_ready" and explained):
+        if (
+            node.result is None
+            or node.good
+            or node.kept_out
+            or (node.state == "not_ready" and explained)
+        ):
             continue
         title, kind, found, remedy = _STOPPED[node.state]
         stage = node.result.stage
@@ -66,7 +71,7 @@ def tasks_of(nodes: list[NodeView], kinds: tuple[Kind, ...]) -> list[Task]:
     """Findings of these kinds, grouped by check and remedy; the widest trouble first."""
     tasks: dict[tuple[str, str, str], Task] = {}
     for node in nodes:
-        for finding in node.findings:
+        for finding in [] if node.kept_out else node.findings:  # its owner sees to it
             kind = kind_of(finding)
             if kind not in kinds:
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rackpin.findings import Finding, NodeState, Outcome, Report, is_ready
+from rackpin.findings import Finding, Measurement, NodeState, Outcome, Report, is_ready
 from rackpin.report.text import plural
 
 FLEET = "fleet"  # the node name of findings that concern all nodes together
@@ -23,7 +23,19 @@ WORD: Mapping[str, str] = {
     "warn": "warn",
     "pass": "pass",
 }
-STATES: tuple[NodeState, ...] = ("unreachable", "failed", "not_ready", "skipped", "ready")
+STATES: tuple[NodeState, ...] = (
+    "unreachable",
+    "failed",
+    "not_ready",
+    "skipped",
+    "quarantined",
+    "ready",
+)
+# What every form says of a run that was cut short.
+EARLY = "what is here is right, but not all"
+NO_REASON = "no reason was given"
+QUARANTINE_SIGN = "⊘"
+QUARANTINED = "quarantined"  # kept out on purpose by somebody: told, but not part of the verdict
 
 
 @dataclass(frozen=True)
@@ -61,21 +73,29 @@ def state_of(state: NodeState, findings: list[Finding]) -> NodeState:
 
 
 def judge(report: Report) -> Verdict:
-    """Ready only if the report says so and nothing in it speaks against it."""
+    """Ready only if the report says so and nothing in it speaks against it.
+
+    Quarantined nodes and their findings are left out, but counted and named: they neither make
+    a report ready nor keep it from being ready.
+    """
     findings = by_node(report)
+    out = quarantined(report)
+    nodes = [node for node in report.nodes if node.name not in out]
     states = Counter(state_of(node.state, findings[node.name]) for node in report.nodes)
-    counts = Counter(kind_of(finding) for finding in report.findings)
+    counts = Counter(kind_of(one) for one in report.findings if one.node not in out)
     against: list[str] = []
-    if not report.nodes:
-        against.append("no node was asked")
-    for node in report.nodes:
+    if report.partial:
+        against.append("the run ended early: not everything was asked")
+    if not nodes:
+        against.append("every node is quarantined" if report.nodes else "no node was asked")
+    for node in nodes:
         if node.state == "ready" and not is_ready(findings[node.name]):
             why = "its findings say otherwise" if findings[node.name] else "no check was made"
             against.append(f"{node.name} is reported ready, but {why}")
     against += [
         f"{plural(states[state], 'node')} {state.replace('_', ' ')}"
         for state in STATES
-        if state != "ready" and states[state]
+        if state not in ("ready", QUARANTINED) and states[state]
     ]
     if counts["fail"]:
         against.append(plural(counts["fail"], "failed check"))
@@ -84,10 +104,35 @@ def judge(report: Report) -> Verdict:
     down = [one.name for one in report.instances if one.state == "not_serving"]
     if down:
         against.append(f"{plural(len(down), 'instance')} not serving")
+    against += [
+        f"{one.kind} of {' and '.join(one.nodes[:2])} ({one.library}'s NCCL): "
+        f"{one.outcome.replace('_', ' ')}, and no finding says so"
+        for one in unexplained(report)
+    ]
     ready = report.ready and not against
-    parts = [f"{states['ready']} of {plural(len(report.nodes), 'node')} ready"]
+    parts = ["ended early"] if report.partial else []
+    parts.append(f"{states['ready']} of {plural(len(nodes), 'node')} ready")
     parts += [f"{states[s]} {s.replace('_', ' ')}" for s in STATES if s != "ready" and states[s]]
     parts += [f"{counts[kind]} {WORD[kind]}" for kind in KINDS if counts[kind]]
     if not report.ready and not against:
         parts.append("the run itself did not end ready")
     return Verdict(ready, ", ".join(parts), against if report.ready else [], counts)
+
+
+def quarantined(report: Report) -> set[str]:
+    """Names of the nodes that are kept out on purpose."""
+    return {node.name for node in report.nodes if node.state == QUARANTINED}
+
+
+def unexplained(report: Report) -> list[Measurement]:
+    """The last measurement of some nodes, failed or not run, where no finding is less than pass."""
+    out = quarantined(report)
+    last = {(one.kind, one.library, frozenset(one.nodes)): one for one in report.measurements}
+    told = {one.node for one in report.findings if one.outcome is not Outcome.PASS}
+    return [
+        one
+        for one in last.values()
+        if one.outcome in (Outcome.FAIL, Outcome.NOT_RUN)
+        and not out & set(one.nodes)
+        and not told & {FLEET, *one.nodes}
+    ]

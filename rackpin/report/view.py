@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rackpin.findings import InstanceResult, NodeState, Report
+from rackpin.findings import (
+    SEVERITY,
+    InstanceResult,
+    Measurement,
+    NodeState,
+    Outlier,
+    Report,
+)
+from rackpin.report.gauges import GaugeGroup, groups_of
+from rackpin.report.heat import HeatMap, maps_of
 from rackpin.report.nodes import NodeView, group_of, rows_of
 from rackpin.report.tasks import Task, stopped, tasks_of
-from rackpin.report.verdict import FLEET, KINDS, Kind, Verdict, judge, kind_of
+from rackpin.report.text import natural
+from rackpin.report.verdict import Verdict, judge
 
-# A check that measured collective bandwidth says so with these metrics, all in GB/s.
-BUSBW, BUSBW_MIN, BUSBW_EXPECTED = "busbw_gb_s", "busbw_min_gb_s", "busbw_expected_gb_s"
-MOST_GAUGES = 24
-
-
-@dataclass(frozen=True)
-class Gauge:
-    """A collective bandwidth beside what it should be, in GB/s; None: nothing is known."""
-
-    node: str
-    check: str
-    kind: Kind
-    value: float
-    minimum: float | None
-    expected: float | None
+MOST_OUTLIERS, MOST_STEPS = 200, 120  # rows of the tables; report.json has all
 
 
 @dataclass(frozen=True)
@@ -41,47 +37,66 @@ class View:
     report: Report
     verdict: Verdict
     nodes: list[NodeView]  # the fleet's own findings first, then worst first
-    columns: list[str]  # check groups, in the order they were asked
+    columns: list[tuple[str, list[str]]]  # check groups with their checks, as they were asked
     tasks: list[Task]
     looks: list[Task]  # warnings and optional checks that did not run
-    gauges: list[Gauge]
-    gauges_left_out: int
+    gauges: list[GaugeGroup]
     instances: list[tuple[InstanceResult, list[Seat]]]
+    heat: list[HeatMap]
+    steps: list[Measurement]  # retests and bisections, in the order they were made
+    steps_left_out: int
+    outliers: list[Outlier]  # by SKU and value, the farthest first
+    outliers_left_out: int
+
+    @property
+    def kept_out(self) -> list[NodeView]:
+        return [node for node in self.nodes if node.kept_out]
+
+    @property
+    def unasked(self) -> list[str]:
+        """Nodes without a finding, which a run that ended early may not have come to."""
+        return [node.name for node in self.nodes if not node.findings and not node.kept_out]
 
 
 def build(report: Report) -> View:
     """Everything that is shown. Expects cleaned text (:func:`shape.presentable`)."""
     nodes = rows_of(report)
-    gauges = _gauges(nodes)
+    steps = sorted(
+        (one for one in report.measurements if one.kind in ("retest", "bisect")),
+        key=lambda one: one.round,
+    )
+    outliers = sorted(
+        report.outliers,
+        key=lambda one: (
+            one.sku,
+            SEVERITY.index(one.outcome),
+            one.what,
+            -(one.distance or 0.0),
+            natural(one.node),
+        ),
+    )
     return View(
         report=report,
         verdict=judge(report),
         nodes=nodes,
-        columns=list(dict.fromkeys(group_of(f.check) for f in report.findings)),
+        columns=_columns(report),
         tasks=stopped(nodes) + tasks_of(nodes, ("fail", "blocked")),
         looks=tasks_of(nodes, ("not_run", "warn")),
-        gauges=gauges[:MOST_GAUGES],
-        gauges_left_out=max(0, len(gauges) - MOST_GAUGES),
+        gauges=groups_of(report),
         instances=[(one, _seats(one, nodes)) for one in report.instances],
+        heat=maps_of(report),
+        steps=steps[:MOST_STEPS],
+        steps_left_out=max(0, len(steps) - MOST_STEPS),
+        outliers=outliers[:MOST_OUTLIERS],
+        outliers_left_out=max(0, len(outliers) - MOST_OUTLIERS),
     )
 
 
-def _gauges(nodes: list[NodeView]) -> list[Gauge]:
-    """The fleet's figure first, then the worst ones."""
-    gauges = [
-        Gauge(
-            node.name,
-            finding.check,
-            kind_of(finding),
-            finding.metrics[BUSBW],
-            finding.metrics.get(BUSBW_MIN),
-            finding.metrics.get(BUSBW_EXPECTED),
-        )
-        for node in nodes
-        for finding in node.findings
-        if BUSBW in finding.metrics
-    ]
-    return sorted(gauges, key=lambda g: (g.node != FLEET, KINDS.index(g.kind), g.value))
+def _columns(report: Report) -> list[tuple[str, list[str]]]:
+    groups: dict[str, dict[str, None]] = {}
+    for finding in report.findings:
+        groups.setdefault(group_of(finding.check), {})[finding.check] = None
+    return [(group, list(checks)) for group, checks in groups.items()]
 
 
 def _seats(one: InstanceResult, nodes: list[NodeView]) -> list[Seat]:

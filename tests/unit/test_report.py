@@ -111,8 +111,8 @@ def test_not_run_is_never_shown_as_pass(required: bool) -> None:
     made = render(report)
     mine = [attrs for tag, attrs in made.tags if tag == "div" and "data-o" in attrs]
     assert [attrs["data-o"] for attrs in mine] == ["blocked" if required else "not_run"]
-    cells = [attrs.get("class") for tag, attrs in made.tags if tag == "td"]
-    assert cells == (["fail", "blocked"] if required else ["pass", "not_run"])
+    cells = [str(attrs.get("class")).split()[0] for tag, attrs in made.tags if tag == "td"]
+    assert cells == (["fail", "blocked"] if required else ["pass", "not_run"]) * 2
     wanted = "error" if required else "skipped"
     assert [c.tag for c in cases(report)["paris-1.a:gpu.count"]] == [wanted]
 

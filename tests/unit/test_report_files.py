@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import time
@@ -9,14 +10,26 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from jsonschema import Draft202012Validator
 
-from rackpin.findings import Evidence, Finding, InstanceResult, NodeResult, Outcome, Report
-from rackpin.report import ReportError, load, store, write
+from rackpin.findings import (
+    Evidence,
+    Finding,
+    InstanceResult,
+    Measurement,
+    NodeResult,
+    Outcome,
+    Outlier,
+    Report,
+)
+from rackpin.report import ReportError, files, load, write
 from rackpin.report.cli import report as report_command
-from rackpin.report.schema import schema
+from rackpin.report.compare import compare
+from rackpin.report.schema import FILE, schema, text
 from rackpin.report.shape import storable
 
 from . import report_samples as samples
+from .report_fleet import fleet
 
 
 def test_what_is_written_can_be_read_back_equal(tmp_path: Path) -> None:
@@ -27,7 +40,10 @@ def test_what_is_written_can_be_read_back_equal(tmp_path: Path) -> None:
         assert (tmp_path / "latest.json").read_bytes() == written.json.read_bytes()
         assert not written.latest.is_symlink()
     names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == {"report.json", "report.html", "junit.xml", "latest.json", "latest.html"}
+    assert names == {
+        "report.json", "report.html", "junit.xml", "metrics.json",
+        "latest.json", "latest.html", "latest.prom",
+    }  # fmt: skip
 
 
 def test_a_huge_output_is_cut_with_a_note(tmp_path: Path) -> None:
@@ -84,13 +100,13 @@ def test_a_full_disk_leaves_the_last_report_whole(tmp_path: Path) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("fails_at", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 4, 5, 6, 7])
 def test_no_file_is_ever_partial(tmp_path: Path, monkeypatch, fails_at: int) -> None:
     write(samples.good(), tmp_path)
     old_json, old_html = (tmp_path / f"latest.{end}" for end in ("json", "html"))
     before = old_json.read_bytes(), old_html.read_bytes()
     calls = 0
-    real = store._write_synced
+    real = files._write_synced
 
     def write_some(path: Path, data: bytes) -> None:
         nonlocal calls
@@ -100,7 +116,7 @@ def test_no_file_is_ever_partial(tmp_path: Path, monkeypatch, fails_at: int) -> 
             raise OSError(28, "No space left on device")
         real(path, data)
 
-    monkeypatch.setattr(store, "_write_synced", write_some)
+    monkeypatch.setattr(files, "_write_synced", write_some)
     with pytest.raises(ReportError, match="No space left on device; free space"):
         write(samples.troubled().model_copy(update={"run": "second"}), tmp_path)
     assert (old_json.read_bytes(), old_html.read_bytes()) == before
@@ -130,6 +146,7 @@ def test_load_says_what_is_wrong(tmp_path: Path) -> None:
     refuses("[]", "no rackpin report")
     refuses('{"schema_version": true}', "no rackpin report")
     refuses(whole.replace('"schema_version":2', '"schema_version":7'), "upgrade rackpin")
+    refuses(whole.replace('"schema_version":2', '"schema_version":0'), "run verify again")
     refuses(whole.replace('"outcome":"pass"', '"outcome":"skip"', 1), r"findings\.0\.outcome")
     refuses(whole.replace('"stack":', '"stak":'), r"(?s)2 values.*stack.*stak")
     with pytest.raises(ReportError, match=r"no such report; run `rackpin verify` first"):
@@ -155,12 +172,47 @@ def test_command_exit_status(tmp_path: Path) -> None:
     assert code == 2 and "broken.json" in text and "Traceback" not in text
 
 
+def test_a_report_of_the_first_schema_is_read_and_compared(tmp_path: Path) -> None:
+    data = json.loads(samples.good().model_dump_json())
+    for key in ("level", "partial", "measurements", "outliers"):
+        del data[key]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps({**data, "schema_version": 1}))
+    old = load(path)
+    assert (old.schema_version, old.level, old.partial) == (2, "node", False)
+    assert (old.measurements, old.outliers) == ([], [])
+    assert old == samples.good() and not compare(old, samples.good()).worse
+    assert compare(old, samples.troubled()).worse
+
+
+def test_the_schema_file_is_what_the_model_says() -> None:
+    assert json.loads(FILE.read_text(encoding="utf-8")) == schema(), (
+        "run `python -m rackpin.report.schema`"
+    )
+    assert FILE.read_text(encoding="utf-8") == text()
+
+
+def test_reports_hold_to_the_schema_file(tmp_path: Path) -> None:
+    validator = Draft202012Validator(json.loads(FILE.read_text(encoding="utf-8")))
+    Draft202012Validator.check_schema(validator.schema)
+    for number, made in enumerate(
+        (samples.good(), samples.troubled(), samples.hostile(), fleet(), fleet(partial=True))
+    ):
+        written = write(made, tmp_path / str(number))
+        data = json.loads(written.json.read_bytes())
+        assert [error.message for error in validator.iter_errors(data)] == []
+    for broken in ({"partial": "no"}, {"level": "all"}, {"schema_version": 1}, {"extra": 1}):
+        assert not validator.is_valid({**data, **broken}), broken
+    del data["measurements"][0]["outcome"]
+    assert not validator.is_valid(data)
+
+
 def test_schema_and_manual_name_every_field() -> None:
     made = schema()
     assert made["properties"]["schema_version"]["const"] == 2
     assert set(made["required"]) == set(Report.model_fields)
     manual = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    models = (Report, NodeResult, InstanceResult, Finding, Evidence)
+    models = (Report, NodeResult, InstanceResult, Finding, Evidence, Measurement, Outlier)
     fields = {name for model in models for name in model.model_fields}
     assert sorted(name for name in fields if f"`{name}`" not in manual) == []
     assert all(f"`{outcome}`" in manual for outcome in Outcome)
