@@ -33,9 +33,9 @@ def terminal(
     ``everything`` prints all of them. Nothing in the report is taken as markup.
     """
     view = build(presentable(report))
-    head = [*_head(view), *_nodes(view, console, everything)]
+    head = [*_head(view, console), *_nodes(view, console, everything)]
     foot = [
-        *parts.instances(view, everything),
+        *parts.instances(view, console, everything),
         *parts.measured(view, console.width),
         *parts.outliers(view, console.width),
         *_verdict(view, html),
@@ -49,7 +49,7 @@ def terminal(
         console.print(_safe(console, item), soft_wrap=bool(item.no_wrap), highlight=False)
 
 
-def _head(view: View) -> list[Text]:
+def _head(view: View, console: Console) -> list[Text]:
     report = view.report
     first = Text.assemble(
         (report.fleet, "bold"),
@@ -65,13 +65,13 @@ def _head(view: View) -> list[Text]:
         f"{plural(executions, 'remote execution')}"
     )
     made = [first, Text(second, "dim")]
-    return [*made, parts.early()] if report.partial else made
+    return [*made, parts.early()] if report.partial and not parts.low(console) else made
 
 
 def _nodes(view: View, console: Console, everything: bool) -> list[Text]:
     bad = [n for n in view.nodes if not n.good and not n.kept_out and not n.is_fleet]
     good = [node for node in view.nodes if node.good and not node.is_fleet]
-    most = len(bad) if everything else max(4, console.height // 4)
+    most = len(bad) if everything else 2 if parts.low(console) else max(3, console.height // 8)
     shown = bad if len(bad) <= most else bad[: most - 1]
     made = [Text(), *_table(shown, console.width)] if shown else []
     rest = [node.name for node in bad[len(shown) :]]
@@ -82,7 +82,7 @@ def _nodes(view: View, console: Console, everything: bool) -> list[Text]:
         names = fold([node.name for node in good], max(16, console.width - 50))
         line = Text(f"{len(good)} ready: {names}  ", "green")
         made.append(line.append_text(parts.counts(total)))
-    return [*made, *parts.kept_out(view, console.width, everything)]
+    return [*made, *parts.kept_out(view, console, everything)]
 
 
 def _table(nodes: list[NodeView], width: int) -> list[Text]:
@@ -124,7 +124,7 @@ def _tasks(view: View, console: Console, room: int | None) -> list[Text]:
             left[task.kind] += len(task.nodes)
     if left:
         kinds = ", ".join(f"{left[kind]} {WORD[kind]}" for kind in KINDS if left[kind])
-        made.append(Text(f"… and {kinds}: `rackpin report --all` or the HTML shows them", "dim"))
+        made.append(Text(f"… and {kinds}: `rackpin report --all`", "dim"))
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich.console import Console
 from rich.text import Text
 
 from rackpin.findings import Outcome
@@ -16,6 +17,7 @@ from rackpin.report.view import View
 
 STYLE = {"fail": "bold red", "blocked": "bold magenta", "not_run": "cyan", "warn": "yellow"}
 _FEW = 2  # lines of a part that has many
+LOW = 30  # lines: a terminal below it gets parts that say nothing new in one line each
 
 
 def counts(counts: Counter[Kind]) -> Text:
@@ -31,15 +33,21 @@ def counts(counts: Counter[Kind]) -> Text:
     return made
 
 
+def low(console: Console) -> bool:
+    """A window with so few lines that each has to say something new."""
+    return console.is_terminal and console.height < LOW
+
+
 def early() -> Text:
     """Said first and last: a run that was cut short has not seen everything."""
     return Text(f" ENDED EARLY: {EARLY} ", "bold white on red")
 
 
-def kept_out(view: View, width: int, everything: bool) -> list[Text]:
-    """Quarantined nodes with owner and reason, one line each."""
-    nodes = view.kept_out
-    shown = nodes if everything or len(nodes) <= _FEW + 1 else nodes[:_FEW]
+def kept_out(view: View, console: Console, everything: bool) -> list[Text]:
+    """Quarantined nodes with owner and reason, one line each; in a low window all in one."""
+    nodes, width = view.kept_out, console.width
+    most = len(nodes) if everything else 1 if low(console) else _FEW + 1
+    shown = nodes if len(nodes) <= most else nodes[: most - 1]
     lines = []
     for node in shown:
         line = Text.assemble(
@@ -51,13 +59,21 @@ def kept_out(view: View, width: int, everything: bool) -> list[Text]:
         lines.append(line)
     rest = [node.name for node in nodes[len(shown) :]]
     if rest:
-        names = fold(rest, max(16, width - 30))
-        lines.append(Text(f"{QUARANTINE_SIGN} {len(rest)} more quarantined: {names}", "blue"))
+        names = fold(rest, max(16, width - 45))
+        more = " more" if shown else ""
+        text = f"{QUARANTINE_SIGN} {len(rest)}{more} quarantined: {names} (--all: by whom, why)"
+        lines.append(Text(text, "blue"))
     return lines
 
 
-def instances(view: View, everything: bool) -> list[Text]:
-    lines = [Text()]
+def instances(view: View, console: Console, everything: bool) -> list[Text]:
+    """Those in trouble first; in a low window those that serve are one line."""
+    lines = [] if low(console) and not everything else [Text()]
+    serving = all(one.state == "serving" for one, _ in view.instances)
+    if serving and len(view.instances) > 1 and not everything and low(console):
+        names = cut(", ".join(one.name for one, _ in view.instances), 40)
+        total = plural(len(view.instances), "instance")
+        return [*lines, Text(f"{SYMBOL['pass']} {total} serving: {names}", "green")]
     order = {"not_serving": 0, "unknown": 1, "serving": 2}
     ranked = sorted(view.instances, key=lambda pair: order[pair[0].state])
     shown = ranked if everything or len(ranked) <= 4 else ranked[:3]

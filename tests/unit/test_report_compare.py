@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from rackpin.findings import NodeResult, Report
 from rackpin.report import write
-from rackpin.report.cli import report
+from rackpin.report.cli import lines, report
 from rackpin.report.compare import compare
+from tests.unit.report_fleet import fleet, measurement
 from tests.unit.report_samples import LOCK, busbw, finding
 
 OLD, NEW = "20261101T000000.000Z", "20261102T000000.000Z"
@@ -89,3 +90,59 @@ def test_a_report_that_is_not_there(tmp_path: Path, path: str) -> None:
     write(made(OLD, finding("gpu1", "a")), tmp_path)
     said = CliRunner().invoke(report, [str(tmp_path), "--compare", str(tmp_path / path)])
     assert said.exit_code == 2 and "no such report" in said.output
+
+
+def pair(value: float | None, one: str = "gpu1", other: str = "gpu2", **more: object):
+    return measurement("pair", [one, other], value, **more)
+
+
+def test_pairs_that_moved_or_came_out_otherwise() -> None:
+    older = made(OLD).model_copy(
+        update={"measurements": [pair(48.4), pair(48.2, "gpu1", "gpu3"), pair(44.0, other="gpu4")]}
+    )
+    newer = made(NEW).model_copy(
+        update={"measurements": [pair(33.1, "gpu2", "gpu1"), pair(48.0, "gpu1", "gpu3"),
+                                 pair(48.1, other="gpu4"), pair(48.1, other="gpu5")]}
+    )  # fmt: skip
+    found = compare(older, newer)
+    told = [(m.node, m.was, m.now, m.worse) for m in found.measurements]
+    assert told == [
+        ("gpu[1-2]", "pass, 48.4 GB/s", "fail, 33.1 GB/s", True),
+        ("gpu[1,4]", "warn, 44 GB/s", "pass, 48.1 GB/s", False),
+    ]
+    assert found.worse and found.measurements[0].why == "-32%, 33.1 GB/s is below 43"
+    assert not compare(newer, newer).measurements
+    silent = made(NEW).model_copy(update={"measurements": [pair(None)]})
+    assert compare(older, silent).worse
+    assert compare(older, silent).measurements[0].now == "not run, no figure"
+
+
+def test_retests_are_of_their_run_only() -> None:
+    older = made(OLD).model_copy(update={"measurements": [measurement("retest", ["a", "b"], 48.0)]})
+    newer = made(NEW).model_copy(update={"measurements": [measurement("retest", ["a", "b"], 9.0)]})
+    assert compare(older, newer).measurements == []
+
+
+def test_outliers_that_came_and_went() -> None:
+    first, second, *_ = fleet().outliers
+    older = made(OLD).model_copy(update={"outliers": [first]})
+    newer = made(NEW).model_copy(update={"outliers": [second]})
+    moves = {(m.node, m.what, m.was, m.now, m.worse) for m in compare(older, newer).outliers}
+    assert moves == {
+        ("gpu-022", "gpu.vbios", "–", "96.00.5E.00.01", True),
+        ("gpu-018", "hca.firmware", "28.39.1002", "–", False),
+    }
+    assert compare(older, newer).worse and not compare(newer, newer).worse
+
+
+def test_a_run_that_ended_early_is_worse_and_a_lower_level_is_not() -> None:
+    older = made(OLD, finding("gpu1", "a"), finding("gpu1", "b"))
+    early = older.model_copy(update={"run": NEW, "partial": True})
+    assert compare(older, early).worse
+    assert [(m.was, m.now) for m in compare(older, early).about] == [("whole", "ended early")]
+    assert not compare(early, older).worse
+    quick = made(NEW, finding("gpu1", "a")).model_copy(update={"level": "quick"})
+    found = compare(older, quick)
+    assert not found.worse and [m.what for m in found.about] == ["level"]
+    assert lines(found)[-1] == "1 check not asked at level quick; --json lists them"
+    assert compare(older, made(NEW, finding("gpu1", "a"))).worse, "at the same level it is"

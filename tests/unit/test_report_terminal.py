@@ -16,6 +16,7 @@ from rackpin.report import terminal
 from rackpin.report.text import clean, cut, duration, fair_cap, fold, plural
 
 from . import report_samples as samples
+from .report_fleet import fleet
 
 
 def screen(report: Report, width: int = 80, height: int = 24, **more) -> list[str]:
@@ -69,6 +70,31 @@ def test_two_hundred_nodes_stay_useful() -> None:
     assert "178 ready: gpu-[000-003,005-012" in text and "✓ 3560" in text
     assert "more not ready: gpu-[" in text and "(22 nodes) limits.raylet.1" in text
     assert "NOT READY: 178 of 200 nodes ready, 22 not ready, 22 fail, 3978 pass" in text
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_a_bad_night_fits_a_small_terminal(partial: bool) -> None:
+    lines = screen(fleet(partial=partial))
+    assert len(lines) < 24 and max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "⊘ 2 quarantined: gpu-[009,060] (--all: by whom, why)" in text
+    assert "✕ gpu-018 with " in text and "✓ 2 instances serving" in text
+    assert text.count("ENDED EARLY: what is here is right, but not all") == partial
+    assert ("NOT READY: ended early, 58 of 62" in text) is partial
+    assert ("✕ 6 outliers among siblings on gpu-[018,022,037" in text) is not partial
+    last = next(n for n, line in enumerate(lines) if line.startswith("NOT READY"))
+    assert not partial or "ENDED EARLY" in lines[last - 1]
+
+
+def test_a_larger_window_names_owners_pairs_and_figures() -> None:
+    text = "\n".join(screen(fleet(partial=True), 130, 50))
+    assert "⊘ gpu-009 quarantined: asked for by m.lindqvist since 2026-11-21: NVLink 3" in text
+    assert text.count("ENDED EARLY") == 2
+    text = "\n".join(screen(fleet(), 130, 50))
+    assert "✕ 59  ? 1  ! 1  ✓ 1709  of 1770 pairs, engine's NCCL: median 48.4 GB/s of 48.5" in text
+    assert "✕ gpu-018 with 59 of 59 partners: from 32.2; ? gpu-013 – gpu-044: no figure" in text
+    assert "; ! gpu-005 – gpu-033: 44.9" in text
+    assert "✕ all nodes at once, engine's NCCL: 33.0 GB/s busbw, at least 43.0" in text
 
 
 def many_failures(count: int = 80) -> Report:
