@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -76,8 +77,9 @@ def lines(found: Difference) -> list[str]:
         if moves and title:
             text.append(f"{title}:")
         text += [_line(one) for one in moves]
-    if unasked:  # the newer run asked less on purpose: one line, not one for each
-        text.append(f"{plural(len(unasked), 'check')} {unasked[0].why}; --json lists them")
+    # What was left out on purpose is one line for each reason, not one for each check.
+    for why, count in Counter(one.why for one in unasked).items():
+        text.append(f"{plural(count, 'check')} {why}; --json lists them")
     return text if len(text) > 1 else [*text, "nothing changed"]
 
 

@@ -11,10 +11,10 @@ from rackpin.report import compare_measured
 from rackpin.report.compare_measured import MOVED, NONE, Moved, share
 from rackpin.report.files import ReportError
 from rackpin.report.store import load, locate
-from rackpin.report.verdict import WORD, kind_of
+from rackpin.report.verdict import QUARANTINED, WORD, kind_of, quarantined
 
 FORMAT = 2  # of the JSON, grows with every change that a reader could notice
-NOT_ASKED = "not asked at level"
+NOT_ASKED = "not asked, "  # on purpose, so it is no worse; what follows says why
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,12 @@ class Difference:
 
 def compare(older: Report, newer: Report) -> Difference:
     """From ``older`` to ``newer``; nodes that only one of them has are told too."""
-    less = LEVELS.index(newer.level) < LEVELS.index(older.level)
     return Difference(
         older=older.run,
         newer=newer.run,
         about=_about(older, newer),
         nodes=_nodes(older, newer),
-        outcomes=_outcomes(_by_check(older), _by_check(newer), newer.level if less else ""),
+        outcomes=_outcomes(older, newer),
         values=_values(_by_check(older), _by_check(newer)),
         measurements=compare_measured.measurements(older, newer),
         outliers=compare_measured.outliers(older, newer),
@@ -83,31 +82,31 @@ def _nodes(older: Report, newer: Report) -> list[Moved]:
         before = was.get(name, NONE)
         after = now[name].state if name in now else NONE
         if before != after:
-            # A node in quarantine is out on purpose; that it left the fleet's work is news still.
-            worse = after not in ("ready", "skipped")
+            worse = after not in ("ready", "skipped", QUARANTINED)  # out on purpose: told only
             moved.append(
                 Moved(name, "state", before, after, worse, now[name].reason if name in now else "")
             )
     return moved
 
 
-def _outcomes(
-    older: dict[tuple[str, str], Finding], newer: dict[tuple[str, str], Finding], lower: str
-) -> list[Moved]:
-    """``lower`` is the newer report's level when it asked less on purpose."""
+def _outcomes(before: Report, after: Report) -> list[Moved]:
+    older, newer = _by_check(before), _by_check(after)
+    less = LEVELS.index(after.level) < LEVELS.index(before.level)
+    out = quarantined(after)
     moved = []
     for node, check in sorted({*older, *newer}):
         was, now = older.get((node, check)), newer.get((node, check))
-        before = WORD[kind_of(was)] if was else NONE
-        after = WORD[kind_of(now)] if now else NONE
-        if before == after:
+        earlier = WORD[kind_of(was)] if was else NONE
+        later = WORD[kind_of(now)] if now else NONE
+        if earlier == later:
             continue
         rank = SEVERITY.index(now.outcome) if now else -1  # not asked any more: worth a look
         worse = rank < (SEVERITY.index(was.outcome) if was else len(SEVERITY) - 1)
         why = now.summary if now else "not asked"
-        if now is None and lower:
-            worse, why = False, f"{NOT_ASKED} {lower}"
-        moved.append(Moved(node, check, before, after, worse, why))
+        if now is None and (node in out or less):
+            told = f"{node} is quarantined" if node in out else f"level {after.level}"
+            worse, why = False, NOT_ASKED + told
+        moved.append(Moved(node, check, earlier, later, worse, why))
     return sorted(moved, key=lambda one: not one.worse)
 
 

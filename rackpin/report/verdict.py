@@ -33,6 +33,7 @@ STATES: tuple[NodeState, ...] = (
 )
 # What every form says of a run that was cut short.
 EARLY = "what is here is right, but not all"
+MOST_UNTOLD = 5  # collectives that are named one by one
 NO_REASON = "no reason was given"
 QUARANTINE_SIGN = "⊘"
 QUARANTINED = "quarantined"  # kept out on purpose by somebody: told, but not part of the verdict
@@ -104,16 +105,23 @@ def judge(report: Report) -> Verdict:
     down = [one.name for one in report.instances if one.state == "not_serving"]
     if down:
         against.append(f"{plural(len(down), 'instance')} not serving")
+    untold = unexplained(report)
     against += [
         f"{one.kind} of {' and '.join(one.nodes[:2])} ({one.library}'s NCCL): "
         f"{one.outcome.replace('_', ' ')}, and no finding says so"
-        for one in unexplained(report)
+        for one in untold[:MOST_UNTOLD]
     ]
+    if len(untold) > MOST_UNTOLD:
+        against.append(f"{plural(len(untold) - MOST_UNTOLD, 'more collective')} like that")
     ready = report.ready and not against
     parts = ["ended early"] if report.partial else []
     parts.append(f"{states['ready']} of {plural(len(nodes), 'node')} ready")
     parts += [f"{states[s]} {s.replace('_', ' ')}" for s in STATES if s != "ready" and states[s]]
     parts += [f"{counts[kind]} {WORD[kind]}" for kind in KINDS if counts[kind]]
+    if down:
+        parts.append(f"{plural(len(down), 'instance')} not serving")
+    if untold:
+        parts.append(f"{plural(len(untold), 'collective')} failed or not run without a finding")
     if not report.ready and not against:
         parts.append("the run itself did not end ready")
     return Verdict(ready, ", ".join(parts), against if report.ready else [], counts)

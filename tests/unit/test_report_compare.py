@@ -144,5 +144,15 @@ def test_a_run_that_ended_early_is_worse_and_a_lower_level_is_not() -> None:
     quick = made(NEW, finding("gpu1", "a")).model_copy(update={"level": "quick"})
     found = compare(older, quick)
     assert not found.worse and [m.what for m in found.about] == ["level"]
-    assert lines(found)[-1] == "1 check not asked at level quick; --json lists them"
+    assert lines(found)[-1] == "1 check not asked, level quick; --json lists them"
     assert compare(older, made(NEW, finding("gpu1", "a"))).worse, "at the same level it is"
+
+
+def test_a_node_that_went_into_quarantine_is_told_and_no_worse() -> None:
+    older = made(OLD, finding("gpu1", "a"), finding("gpu2", "a"), gpu1="ready", gpu2="ready")
+    newer = made(NEW, finding("gpu1", "a"), gpu1="ready", gpu2="quarantined")
+    found = compare(older, newer)
+    assert not found.worse and [m.now for m in found.nodes] == ["quarantined"]
+    assert lines(found)[-1].startswith("1 check not asked, gpu2 is quarantined")
+    back = made(NEW, finding("gpu1", "a"), finding("gpu2", "a", "fail"), gpu2="not_ready")
+    assert compare(newer, back).worse

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,12 @@ def with_node(report: Report, state: str, *findings, **more) -> Report:
     )
 
 
+@cache
+def bad_night(partial: bool = False) -> str:
+    """The words of the sample fleet's page, made once."""
+    return spoken(fleet(partial=partial))
+
+
 def spoken(report: Report) -> str:
     return " ".join(render(report).text.split())
 
@@ -47,10 +55,9 @@ def test_a_partial_report_is_never_ready(claims: bool) -> None:
 
 
 def test_a_partial_report_says_so_beside_its_failures() -> None:
-    report = fleet(partial=True)
-    assert "paris-1.fleet:report.partial" in cases(report)
+    assert "paris-1.fleet:report.partial" in cases(fleet(partial=True))
     assert "paris-1.fleet:report.partial" not in cases(fleet())
-    assert "No check was made on gpu-034." in spoken(report)
+    assert "No check was made on gpu-034." in bad_night(partial=True)
 
 
 # -- quarantine -----------------------------------------------------------------------------------
@@ -90,6 +97,10 @@ def test_a_bad_measurement_that_no_finding_tells_is_not_ready(value: float | Non
     one = measurement("pair", ["gpu-001", "gpu-002"], value)
     report = samples.good().model_copy(update={"measurements": [one]})
     assert not judge(report).ready and "no finding says so" in judge(report).contradictions[0]
+    silent = report.model_copy(update={"ready": False})
+    assert "1 collective failed or not run without a finding" in judge(silent).line
+    many = [measurement("pair", ["gpu-001", f"n{k}"], value) for k in range(99)]
+    assert len(judge(report.model_copy(update={"measurements": many})).contradictions) < 10
     again = measurement("pair", ["gpu-002", "gpu-001"], 48.4, round=1)
     assert judge(report.model_copy(update={"measurements": [one, again]})).ready
     told = samples.finding("gpu-002", "fabric.hcas", "warn", "it was slow once")
@@ -118,7 +129,7 @@ def test_a_node_that_is_slow_with_all_is_one_line_and_hides_no_other_pair() -> N
         (["gpu-013", "gpu-044"], "blocked", 1),
         (["gpu-005", "gpu-033"], "warn", 1),
     ]
-    text = spoken(fleet())
+    text = bad_night()
     assert "gpu-018 with 59 of 59 partners" in text and "gpu-005 – gpu-033 44.9" in text
     assert "no answer in 60 s; both nodes answered again afterwards" in text
 
@@ -139,11 +150,10 @@ def test_two_bad_nodes_are_two_lines() -> None:
 
 
 def test_what_was_not_measured_is_marked_and_counted() -> None:
-    report = fleet(partial=True)
-    (made,) = maps_of(report)
+    (made,) = maps_of(fleet(partial=True))
     assert made.missing == 60 * 59 // 2 - 29 * 30
     assert made.signs["missing"].count("M") == 2 * made.missing
-    assert f"{made.missing} not measured" in spoken(report)
+    assert f"{made.missing} not measured" in bad_night(partial=True)
 
 
 def test_colours_are_relative_to_what_is_expected() -> None:
@@ -178,7 +188,7 @@ def test_pairs_of_a_large_fleet_stay_small(tmp_path: Path, count: int) -> None:
 
 
 def test_how_it_was_found_is_told_in_order() -> None:
-    text = spoken(fleet())
+    text = bad_night()
     steps = re.findall(r"(retest|bisect), round (\d+)", text.split("How it was found")[1])
     assert [kind for kind, _ in steps] == ["retest"] * 3 + ["bisect"] * 2
     assert "33.4 GB/s is below 43 with a sound node" in text
@@ -253,8 +263,6 @@ def test_hostile_text_in_the_new_fields_stays_text(tmp_path: Path) -> None:
 
 
 def test_the_sample_is_a_whole_round_robin() -> None:
-    import random
-
     names = [f"n{k:02d}" for k in range(48)]
     made = pairs(names, "n17", random.Random(1))
     assert len({frozenset(one.nodes) for one in made}) == len(made) == 48 * 47 // 2
