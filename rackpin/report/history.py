@@ -18,6 +18,7 @@ _DATED = re.compile(r"\d{8}[T-]\d{6}[A-Za-z0-9._-]{0,110}")  # a run's name begi
 # What write() puts into a run's directory; the report goes last, so that a removal that was cut
 # short is still known as a run and goes on the next time.
 _OURS = ("report.html", "junit.xml", metrics.NAME, "report.json")
+_DRAFT = re.compile(rf"\.({'|'.join(map(re.escape, _OURS))})\.\d+\.draft")  # of a killed writer
 
 
 def history(
@@ -62,7 +63,8 @@ def prune(directory: Path, keep: int = KEEP) -> list[str]:
         if not _is_ours(home):
             continue
         try:
-            for name in _OURS:
+            drafts = [path.name for path in home.iterdir() if _DRAFT.fullmatch(path.name)]
+            for name in (*drafts, *_OURS):
                 (home / name).unlink(missing_ok=True)
             home.rmdir()
         except OSError as error:
@@ -89,8 +91,10 @@ def _runs(directory: Path) -> list[Path]:
 def _is_ours(home: Path) -> bool:
     """The report in it is of this very run, and every other file is one that write() makes."""
     inside = list(home.iterdir())
-    if any(path.name not in _OURS or path.is_symlink() or path.is_dir() for path in inside):
-        return False
+    for path in inside:
+        known = path.name in _OURS or _DRAFT.fullmatch(path.name)
+        if not known or path.is_symlink() or path.is_dir():
+            return False
     try:
         data = json.loads((home / "report.json").read_bytes())
     except (OSError, ValueError, RecursionError):

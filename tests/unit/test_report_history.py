@@ -126,4 +126,5 @@ def test_a_removal_that_was_cut_short_goes_on(tmp_path: Path) -> None:
         write(run(number, finding("a", "x.y")), tmp_path)
     for name in ("report.html", "junit.xml"):
         (tmp_path / run_id(0) / name).unlink()
+    (tmp_path / run_id(1) / ".report.html.812.draft").write_text("<htm")  # of a killed writer
     assert prune(tmp_path, keep=1) == [run_id(0), run_id(1)]
