@@ -7,7 +7,9 @@ from rackpin import layout
 from rackpin.apt.wanted import pins
 from rackpin.deploy import apply_files, here
 from rackpin.facts import ABSENT, Paths, Text
+from rackpin.fleet import quarantine
 from rackpin.operations import merged_file, packages, system_user
+from rackpin.operations_verify import quarantine_mark
 from rackpin.stages.base import SWAP_MASK, hosts_file
 
 node = here()
@@ -34,5 +36,11 @@ if node.survey.hostname != node.target.node.name:
     server.hostname(name="base: host name", hostname=node.target.node.name)
 if node.survey.swaps:
     server.shell(name="base: swap off", commands=["swapoff -a"])
-if host.get_fact(Paths, paths=wish.paths).get(SWAP_MASK, ABSENT).target != "/dev/null":
+paths = host.get_fact(Paths, paths=wish.paths)
+if paths.get(SWAP_MASK, ABSENT).target != "/dev/null":
     files.link(name="base: no swap at boot", path=SWAP_MASK, target="/dev/null")
+quarantine_mark(
+    name="base: quarantine",
+    target=node.target,
+    present=paths.get(quarantine.MARK, ABSENT).kind != "absent",
+)

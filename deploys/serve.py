@@ -2,6 +2,7 @@
 
 from rackpin.deploy import apply_files, here
 from rackpin.operations import units
+from rackpin.operations_verify import admit
 
 node = here()
 wish = node.wish("serve")
@@ -9,6 +10,7 @@ wish = node.wish("serve")
 if wish.units:
     instances = node.target.fleet.instances_on(node.target.node)
     apply_files("serve", wish)
+    admit(name="serve: admit", run=node.run, target=node.target)
     units(
         name="serve: engines",
         names=wish.units,

@@ -65,6 +65,7 @@ all = (
     {
         "fleet": _lab.name,
         "stack": "cpu-lab",
+        "state_dir": str(_lab.directory / "state"),
         "wheelhouse_url": f"http://{_lab.control_address}:8900",
         # A smaller lab serves with what it has.
         "instances": [i for i in _instances if len(i["nodes"]) == i["tp"]],

@@ -27,8 +27,10 @@ COMMANDS = {
     "model": "rackpin.stack.lock_cli:model_command",
     "parse": "rackpin.parse.cli:parse_command",
     "plan": "rackpin.plan.cli:plan_command",
+    "quarantine": "rackpin.fleet.cli:quarantine_command",
     "report": "rackpin.report.cli:report",
     "sbom": "rackpin.sbom_cli:sbom_command",
+    "verify": "rackpin.verify.cli:verify_command",
     "wheelhouse": "rackpin.stack.cli:wheelhouse_command",
 }
 

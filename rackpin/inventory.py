@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rackpin.findings import Level
+
 ROOT = Path(__file__).resolve().parent.parent
 # Groups that a stage serves; a node may be in others too (racks, tenants), never only in those.
 ROLES = ("head", "workers", "gateway", "monitoring")
@@ -182,7 +184,13 @@ class FleetConfig(Model):
     # RoCE: the byte (DSCP × 4) by which switches know lossless traffic; None: as adapters have it.
     roce_traffic_class: int | None = Field(None, ge=0, le=255)
     acs_off: bool = True  # on bare metal; False where virtual machines get cards passed through
+    verify_level: Level = "node"  # how much the verify stage asks
     report_dir: str = "reports"
+    reports_kept: int = Field(200, ge=2)  # runs; older ones are deleted
+    # FILE.prom for node exporter's textfile collector on the controller
+    metrics_file: str | None = Field(None, pattern=r"\.prom$")
+    # Who is quarantined, and what each node is; beside the inventory, absolute once loaded.
+    state_dir: str = "state"
     apt_repositories: list[AptRepository] = Field(default_factory=list)
     apt_pins: list[AptPin] = Field(default_factory=list)
     apt_proxy: str | None = None  # for the hosts of apt_repositories only
@@ -219,6 +227,9 @@ class Node(Model):
 class Fleet(Model):
     config: FleetConfig
     nodes: dict[str, Node]
+    # Quarantined nodes → by whom and why. They get every stage but serve nothing, and an engine
+    # that needs one of them waits with it.
+    kept_out: dict[str, str] = Field(default_factory=dict)
 
     @property
     def head(self) -> Node:
@@ -226,11 +237,21 @@ class Fleet(Model):
 
     @property
     def ray_nodes(self) -> list[Node]:
-        return [node for node in self.nodes.values() if node.in_ray]
+        return [node for node in self.nodes.values() if self.in_ray(node)]
+
+    def in_ray(self, node: Node) -> bool:
+        """It belongs to Ray and nobody keeps it out."""
+        return node.in_ray and node.name not in self.kept_out
 
     def instances_on(self, node: Node) -> list[Instance]:
-        """Engines whose API server runs on this node."""
-        return [i for i in self.config.instances if i.nodes[0] == node.name]
+        """Engines whose API server runs on this node, if none of their nodes is kept out."""
+        mine = (i for i in self.config.instances if i.nodes[0] == node.name)
+        return [i for i in mine if not self.kept_out.keys() & set(i.nodes)]
+
+    def waiting(self) -> dict[str, list[str]]:
+        """Engines that can't run now → the quarantined nodes they need."""
+        needed = {i.name: [n for n in i.nodes if n in self.kept_out] for i in self.config.instances}
+        return {name: nodes for name, nodes in needed.items() if nodes}
 
     def ray_gpus(self, node: Node) -> int:
         """GPUs that Ray may give away: those that no single-node engine holds."""

@@ -108,6 +108,7 @@ def load_fleet(
 
     update = {
         "instances": instances,
+        "state_dir": str((draft.base / Path(config.state_dir).expanduser()).absolute()),
         "apt_repositories": [found(repository) for repository in config.apt_repositories],
         "bundle": found(config.bundle) if config.bundle else None,
     }

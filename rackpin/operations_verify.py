@@ -6,20 +6,75 @@ generator and yield one only to fail their node, so a ready fleet reports no cha
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from pyinfra import host
 from pyinfra.api import operation
 
-from rackpin import deadlines
-from rackpin.checks import run_node
-from rackpin.checks.base import Context
-from rackpin.checks.batch import remote
+from rackpin.checks.batch import budget, remote, script, split
 from rackpin.desired import Target
+from rackpin.facts import Text
+from rackpin.facts_fleet import IdentityFact
 from rackpin.findings import blocking, is_ready
+from rackpin.fleet import mark as marks
+from rackpin.fleet import quarantine
 from rackpin.operations import feed, refuse
 from rackpin.runlog import RunLog
+from rackpin.verify.session import Session
+
+
+def ask(text: str, limit_s: float) -> str:
+    return feed(text, limit_s, "verify")
+
+
+def keep_mark(run: RunLog, session: Session, name: str) -> None:
+    """Leave on the node what it was found to be; what didn't change isn't written again."""
+    made = session.new_mark(name, run.run, datetime.now(UTC).isoformat(timespec="seconds"))
+    if made is None:
+        return
+    command, nonce = marks.write(made), secrets.token_hex(16)
+    answers = split(ask(script([command], nonce, budget([command])), command.deadline_s), nonce)
+    if command.name not in answers or not answers[command.name].ok:
+        run.notes.append(f"{name}: {marks.PATH} could not be written; it is asked again next time")
+
+
+@operation()
+def admit(run: RunLog, target: Target) -> Iterator[Any]:
+    """
+    Let only a node serve that was found good with this lock and this hardware.
+
+    + run: the log of this run
+    + target: the node, its fleet and lock
+
+    A node whose mark says so is not asked again. Of another one everything is asked that needs
+    neither Ray nor an engine, cards under load included; when it isn't good it stops here.
+    """
+    name = target.node.name
+    if name in run.admitted:
+        host.noop(f"{name} is admitted")
+        return
+    mark = marks.read(host.get_fact(Text, path=marks.PATH))
+    why = marks.stale(mark, target.lock.digest, host.get_fact(IdentityFact))
+    if mark is not None and not why and mark.state != "not_ready":
+        run.admitted.add(name)
+        host.noop(f"{name} was found good on {mark.at[:16]}")
+        return
+    if not host.state.is_executing:
+        host.noop(f"{name} is to be looked at: {'; '.join(why) or 'it was not ready'}")
+        return
+    findings = run.gate.node(name, remote(ask))
+    keep_mark(run, run.gate, name)
+    if is_ready(findings):
+        run.admitted.add(name)
+        host.noop(f"{name} is good")
+        return
+    run.findings[name] = findings
+    bad = blocking(findings)
+    first = f"{bad[0].check}: {bad[0].summary}" if bad else "no finding at all"
+    yield refuse(f"{name} may not serve: {len(bad)} finding(s), first: {first}")
 
 
 @operation()
@@ -31,14 +86,10 @@ def verify_node(run: RunLog, target: Target) -> Iterator[Any]:
     + target: the node, its fleet and lock
     """
     if host.state.is_executing:
-        context = Context(target.fleet, target.node, target.lock)
-        run.findings[target.node.name] = run_node(context, remote(ask))
+        name = target.node.name
+        run.findings[name] = run.session.node(name, remote(ask))
     host.noop("verified")
     yield from ()
-
-
-def ask(text: str) -> str:
-    return feed(text, deadlines.VERIFY_S, "verify")
 
 
 @operation()
@@ -53,10 +104,40 @@ def report_node(run: RunLog, target: Target) -> Iterator[Any]:
         host.noop("reported")
         return
     run.verified = True
-    findings = run.findings.get(target.node.name, [])
+    name = target.node.name
+    findings = run.findings.get(name, [])
+    keep_mark(run, run.session, name)
+    if name in run.fleet.kept_out:
+        host.noop(f"{name} is quarantined by {run.fleet.kept_out[name]}")
+        return
     if is_ready(findings):
-        host.noop(f"{target.node.name} is ready")
+        identity = run.session.nodes[name].identity
+        if identity is not None:
+            state = quarantine.state_of(run.fleet)
+            changed = state.was_ready(name, identity, target.lock.digest, run.run)
+            run.notes += [f"{name}: {one}" for one in changed]
+        host.noop(f"{name} is ready")
         return
     bad = blocking(findings)
     first = f"{bad[0].check}: {bad[0].summary}" if bad else "no finding at all"
-    yield refuse(f"{target.node.name} is not ready: {len(bad)} finding(s), first: {first}")
+    yield refuse(f"{name} is not ready: {len(bad)} finding(s), first: {first}")
+
+
+@operation()
+def quarantine_mark(target: Target, present: bool) -> Iterator[Any]:
+    """
+    The file that keeps a quarantined node's units from starting, or none.
+
+    + target: the node and its fleet
+    + present: whether the survey found the file
+    """
+    entry = target.fleet.kept_out.get(target.node.name)
+    if entry and not present:
+        from rackpin.desired import OwnedFile
+        from rackpin.operations import put
+
+        yield put(OwnedFile(quarantine.MARK, quarantine.mark_text(entry)), keep_old=False)
+    elif not entry and present:
+        yield f"rm -f {quarantine.MARK}"
+    else:
+        host.noop("as wished")

@@ -14,7 +14,7 @@ ARCHITECTURE = "x86_64"  # every shipped lock is for this one
 def own_units(fleet: Fleet, node: Node) -> dict[int, str]:
     """Ports this node's units will listen on, and the unit that may already hold each."""
     ports: dict[int, str] = {}
-    if node.in_ray:
+    if fleet.in_ray(node):
         unit = layout.RAY_HEAD_UNIT if node.is_head else layout.RAY_WORKER_UNIT
         listens = fleet.config.ray.ports.of_node(node.is_head)
         ports.update(dict.fromkeys(listens.values(), unit))

@@ -12,6 +12,8 @@ from rackpin.facts_apt import Apt
 from rackpin.facts_cuda import CudaFact
 from rackpin.facts_driver import Gpu
 from rackpin.facts_fabric import FabricFact
+from rackpin.facts_fleet import IdentityFact
+from rackpin.fleet import mark as marks
 from rackpin.stages import STAGES, apt, cuda, fabric
 from rackpin.stages.driver import UNITS
 
@@ -24,6 +26,8 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
         (Text, {"path": "/etc/hosts"}),
         (Apt, {"names": apt.names(target)}),
         (FabricFact, {}),
+        (IdentityFact, {}),
+        (Text, {"path": marks.PATH}),
     ]
     if target.node.gpus:  # one by one: which of them a node has is known after the survey
         facts += [(Units, {"names": (unit,)}) for unit in fabric.UNITS]

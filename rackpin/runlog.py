@@ -32,11 +32,14 @@ from rackpin.findings import (
     blocking,
     is_ready,
 )
+from rackpin.fleet import quarantine
 from rackpin.inventory import Fleet, Node
 from rackpin.inventory_check import fleet_from_pyinfra
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
+from rackpin.report.history import history
 from rackpin.stack.lock import Lock, load_stack
 from rackpin.stack.pins import StackError
+from rackpin.verify.session import Session, at_least
 
 CONNECT = "connect"
 
@@ -61,6 +64,11 @@ class RunLog(BaseStateCallback):
         self.clock = time.monotonic()
         self.nodes = {name: NodeLog() for name in fleet.nodes}
         self.findings: dict[str, list[Finding]] = {}
+        level = fleet.config.verify_level
+        earlier = history(self.report_dir(), lock.digest) if at_least(level, "fleet") else {}
+        self.session = Session(fleet, lock, level, history=earlier)
+        self.gate = Session(fleet, lock, level, serving=False)  # before anything serves
+        self.admitted: set[str] = set()  # nodes that were found good by their mark or in this run
         self.notes: list[str] = []
         self.surveys: dict[str, Any] | None = None  # by node, once the fleet was looked at
         self.overruled: dict[str, dict[str, str]] = {}  # by node: files of others, as they must be
@@ -108,8 +116,11 @@ class RunLog(BaseStateCallback):
         host = self.state.inventory.get_host(name)
         limited = self.state.limit_hosts is not None and host not in self.state.limit_hosts
         state: NodeState
+        kept_out = self.fleet.kept_out.get(name, "")
         if limited:
             state = "skipped"
+        elif kept_out:
+            state = "quarantined"
         elif log.failed and log.stage == CONNECT:
             state = "unreachable"
         elif is_ready(self.findings.get(name, [])):
@@ -118,13 +129,13 @@ class RunLog(BaseStateCallback):
             state = "not_ready"
         else:
             state = "failed"
-        healthy = state in ("ready", "skipped")
+        healthy = state in ("ready", "skipped", "quarantined")
         return NodeResult(
             name=name,
             state=state,
             groups=node.groups,
             stage="" if healthy else log.stage,
-            reason="" if healthy else self._why(name),
+            reason=kept_out if state == "quarantined" else "" if healthy else self._why(name),
             changes=log.changes,
             remote_executions=getattr(host.connector, "executions", 0),
             address=node.address,
@@ -142,7 +153,8 @@ class RunLog(BaseStateCallback):
             result = self.node_result(name)
             if result.state in ("unreachable", "failed") and name not in self.findings:
                 found.append(stopped_finding(self.fleet.nodes[name], result))
-        return found
+        found += self.session.together_findings
+        return found + quarantine.findings(self.fleet)
 
     def finish(self) -> Report:
         """Write the report (once) and return it."""
@@ -155,20 +167,24 @@ class RunLog(BaseStateCallback):
 
         nodes = [self.node_result(name) for name in self.fleet.nodes]
         findings = self.all_findings()
-        asked = [n for n in nodes if n.state != "skipped"]
+        asked = [n for n in nodes if n.state not in ("skipped", "quarantined")]
         ready = self.verified and bool(asked) and all(n.state == "ready" for n in asked)
         return Report(
             run=self.run,
             started=self.started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self.clock, 1),
             deploy=self.deploy,
+            level=self.session.level,
+            partial=self.interrupted or not self.verified,
             fleet=self.fleet.config.fleet,
             stack=self.fleet.config.stack,
             lock=self.lock.digest,
-            ready=ready and is_ready(findings),
+            ready=ready and is_ready([f for f in findings if f.node not in self.fleet.kept_out]),
             nodes=nodes,
             instances=instance_results(self.fleet, findings),
             findings=findings,
+            measurements=self.gate.measurements + self.session.measurements,
+            outliers=self.session.outliers,
             stage_seconds=self.stage_seconds,
             notes=self.notes,
         )
@@ -231,7 +247,7 @@ def begin(state: Any) -> RunLog:
     """The log of this run; the first call checks the inventory and the lock."""
     run = _runs.get(id(state))
     if run is None:
-        fleet = fleet_from_pyinfra(state.inventory)
+        fleet = quarantine.applied(fleet_from_pyinfra(state.inventory))
         run = RunLog(state, fleet, locked(fleet))
         _runs[id(state)] = run
         state.add_callback_handler(run)
@@ -263,7 +279,7 @@ def close(run: RunLog) -> None:
             os._exit(130)
         return
     document = run.finish()
-    written = reports.write(document, run.report_dir())
+    written = reports.publish(document, run.report_dir(), run.fleet.config)
     console = Console(stderr=True)
     reports.terminal(document, console)
     print_counts(run)

@@ -137,45 +137,25 @@ def of_nodes(
     group_data: Sequence[str],
     deep: bool,
 ) -> Document:
-    if not file:
-        refuse("which hosts? give -i INVENTORY.py or set RACKPIN_INVENTORY (or --local, --image)")
     from rackpin.audit import expect
     from rackpin.audit.connect import execute_over
     from rackpin.audit.fleet import audit_nodes
     from rackpin.audit.records import wheel_records
     from rackpin.desired import Target as Node
-    from rackpin.inventory_check import InventoryError, fleet_from_pyinfra
-    from rackpin.inventory_source import made_inventory, parse_data, why_unreadable
-    from rackpin.stack.lock import load_stack
-    from rackpin.stack.pins import StackError
+    from rackpin.inventory_open import OpenError, opened
 
     try:
-        made = made_inventory(file, parse_data(data), list(group_data))
-        fleet = fleet_from_pyinfra(made, file)
-        lock = load_stack(fleet.config.stack).lock
-    except (InventoryError, StackError) as error:
-        refuse(str(error))
-    except Exception as error:  # whatever the inventory's own code raises
-        where, what = why_unreadable(error, file)
-        refuse(f"{where}: {what}")
-    unknown = [n for n in hosts if n not in fleet.nodes and not _of_group(fleet, n)]
-    if unknown:
-        known = ", ".join(fleet.nodes)
-        refuse(f"{file}: has no host or group {', '.join(unknown)}; it has {known}")
-    nodes = [
-        node
-        for node in fleet.nodes.values()
-        if not hosts or node.name in hosts or set(node.groups) & set(hosts)
-    ]
+        found = opened(file, data, group_data, raw=True)
+        names = found.nodes(hosts)
+    except OpenError as error:
+        refuse(f"{error}" if file else f"{error} (or --local, --image)")
+    fleet, lock = found.fleet, found.lock
+    nodes = [fleet.nodes[name] for name in names]
     records, _ = wheel_records(lock)
     wishes = [
         expect.with_records(expect.for_node(Node(fleet, node, lock)), records) for node in nodes
     ]
-    targets = audit_nodes(wishes, deep, execute_over(made))
+    targets = audit_nodes(wishes, deep, execute_over(found.made))
     return document(
         targets, stack=lock.stack, lock=lock.digest, deep=deep, fleet=fleet.config.fleet
     )
-
-
-def _of_group(fleet: Any, name: str) -> bool:
-    return any(name in node.groups for node in fleet.nodes.values())

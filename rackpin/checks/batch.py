@@ -169,10 +169,18 @@ def _decode(head: Sequence[str], parts: Sequence[Sequence[str]]) -> Output | Non
     )
 
 
+def budget(commands: Sequence[Command]) -> int:
+    """Seconds that a node gets for all of them: more than usual only where one asks for more."""
+    longest = max((command.deadline_s for command in commands), default=0.0)
+    return BUDGET_S if longest <= BUDGET_S else math.ceil(longest) + BUDGET_S
+
+
 def remote(
-    execute: Callable[[str], str | Iterable[str]], clock: Callable[[], float] = time.time
+    execute: Callable[[str, float], str | Iterable[str]], clock: Callable[[], float] = time.time
 ) -> Runner:
     """A runner over ``execute``, which feeds a script to ``sh -s`` as root and returns stdout.
+
+    ``execute`` is also told within how many seconds that has to end.
 
     It notes the controller's time around the execution: with the node's own two stamps that
     bounds the clock offset by the way there and back, however long the commands took.
@@ -180,9 +188,10 @@ def remote(
 
     def run(commands: Sequence[Command]) -> dict[str, Output]:
         nonce = secrets.token_hex(16)
-        text = script(commands, nonce)
+        limit = budget(commands)
+        text = script(commands, nonce, limit)
         sent = clock()
-        answer = execute(text)
+        answer = execute(text, limit + 2 * KILL_AFTER_S)
         received = clock()
         outputs = split(answer, nonce)
         if CLOCK in outputs:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rackpin import layout
 from rackpin.checks.base import (
     NO_ANSWER,
-    NOTHING,
+    SERVING,
     Command,
     Context,
     Output,
@@ -59,7 +59,7 @@ class Secrets:
     id = "secrets.ps"
     title = "No key where others can read it"
     level: Level = "quick"
-    needs = NOTHING
+    needs = SERVING
 
     def commands(self, ctx: Context) -> Sequence[Command]:
         return [COMMAND] if ctx.fleet.instances_on(ctx.node) else []

@@ -39,7 +39,7 @@ def expected_units(ctx: Context) -> list[Expected]:
     units = []
     if ctx.node.is_head:
         units.append(Expected(layout.RAY_HEAD_UNIT))
-    elif ctx.node.in_ray:
+    elif ctx.fleet.in_ray(ctx.node):
         units.append(Expected(layout.RAY_WORKER_UNIT))
     for instance in ctx.fleet.instances_on(ctx.node):
         units.append(Expected(layout.vllm_unit(instance.name), instance))

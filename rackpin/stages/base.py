@@ -11,6 +11,7 @@ import yaml
 
 from rackpin import layout
 from rackpin.desired import Desired, OwnedDir, Target, owned
+from rackpin.fleet import quarantine
 from rackpin.inventory import Fleet, Node, RayConfig
 
 HOSTS_BEGIN = "# begin rackpin: nodes of this fleet"
@@ -181,5 +182,5 @@ def desired(target: Target) -> Desired:
             OwnedDir(home, mode="750", owner=layout.USER, group=layout.USER),
         ),
         packages=packages(target),
-        foreign=("/etc/hosts", SWAP_MASK),
+        foreign=("/etc/hosts", SWAP_MASK, quarantine.MARK),
     )

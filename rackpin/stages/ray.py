@@ -13,7 +13,7 @@ def unit_name(target: Target) -> str:
 
 def desired(target: Target) -> Desired:
     fleet, node = target.fleet, target.node
-    if not node.in_ray:
+    if not fleet.in_ray(node):
         return Desired()
     unit = unit_name(target)
     ray = fleet.config.ray

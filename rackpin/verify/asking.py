@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from rackpin.checks.base import Command, Output
+from rackpin.findings import Finding
 
 # Asks several nodes at the same time, each its own commands, as root; gives outputs by node and
 # command name. A node that doesn't answer has an empty mapping: read with NO_ANSWER. Never raises
@@ -17,3 +19,13 @@ Tell = Callable[[str], None]
 
 def quiet(_: str) -> None:
     """Nobody waits."""
+
+
+class Watch(Protocol):
+    """Who is told while it goes on (:class:`rackpin.report.progress.Progress`)."""
+
+    def phase(self, name: str, total: int) -> None: ...
+
+    def node_done(self, name: str, findings: Sequence[Finding]) -> None: ...
+
+    def tell(self, text: str) -> None: ...

@@ -109,6 +109,39 @@ class FleetLab:
             json.loads(counts.read_text()) if counts.exists() else {},
         )
 
+    def rackpin(self, *words: str, deadline_s: float = RUN_S) -> Run:
+        """``rackpin …`` with the lab's inventory, as a person would call it."""
+        began = time.monotonic()
+        process = self.start_rackpin(*words)
+        try:
+            text, _ = process.communicate(timeout=deadline_s)
+        finally:
+            process.kill()
+        return Run(process.returncode, text, time.monotonic() - began, self.latest(), {})
+
+    def start_rackpin(self, *words: str) -> subprocess.Popen[str]:
+        (self.directory / "reports" / "latest.json").unlink(missing_ok=True)
+        return subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("rackpin")),
+                *words[:1],
+                "--inventory",
+                "inventories/lab.py",
+                "--data",
+                f"report_dir={self.directory}/reports",
+                *words[1:],
+            ],
+            cwd=ROOT,
+            env={**os.environ, **self.env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def latest(self) -> Report | None:
+        path = self.directory / "reports" / "latest.json"
+        return Report.model_validate_json(path.read_text()) if path.exists() else None
+
     def ask(self, host: str, command: str, deadline_s: float = 60, check: bool = True) -> str:
         one = self.lab.host(host)
         return ssh.ask(self.lab, one, command, deadline_s, check=check).stdout.strip()

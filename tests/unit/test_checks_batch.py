@@ -16,9 +16,9 @@ from tests.unit import checks_samples as samples
 NONCE = "0123456789abcdef"
 
 
-def execute(text: str) -> str:
+def execute(text: str, limit_s: float = 60) -> str:
     done = subprocess.run(
-        ["sh", "-s"], input=text, capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-s"], input=text, capture_output=True, text=True, timeout=limit_s, check=False
     )
     return done.stdout
 

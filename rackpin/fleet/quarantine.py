@@ -1,0 +1,86 @@
+"""Nodes that somebody keeps out: they get every stage, serve nothing, and are never forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rackpin import layout
+from rackpin.findings import Evidence, Finding, Outcome
+from rackpin.fleet.identity import Identity
+from rackpin.fleet.state import FleetState, FleetStateError, Quarantine
+from rackpin.inventory import Fleet
+from rackpin.inventory_problems import FLEET, InventoryError, Problem
+
+# While it is there, systemd starts neither Ray nor an engine, after a reboot neither.
+MARK = f"{layout.ETC}/quarantine"
+CHECK = "quarantine"
+
+
+def state_of(fleet: Fleet) -> FleetState:
+    """What the controller keeps of this fleet."""
+    return FleetState(Path(fleet.config.state_dir) / fleet.config.fleet)
+
+
+def applied(fleet: Fleet) -> Fleet:
+    """The fleet with its quarantined nodes kept out. Raises :class:`InventoryError`."""
+    try:
+        entries = state_of(fleet).quarantined()
+    except FleetStateError as error:
+        problem = Problem(FLEET, "state_dir", str(error), "nothing was changed")
+        raise InventoryError([problem], "the fleet's state") from error
+    known = {name: str(entry) for name, entry in entries.items() if name in fleet.nodes}
+    head = next((node.name for node in fleet.nodes.values() if node.is_head), "")
+    if head in known:
+        remedy = f"make another node the head, or: rackpin quarantine {head} --lift"
+        what = f"the Ray head is quarantined by {known[head]}; without it no engine over nodes runs"
+        raise InventoryError([Problem(head, "groups", what, remedy)], "the fleet's state")
+    return fleet.model_copy(update={"kept_out": known})
+
+
+def mark_text(entry: str) -> str:
+    """What stands in the mark on the node: for whoever finds that its units don't start."""
+    return (
+        f"Owned by rackpin: quarantined by {entry}\nLift it with: rackpin quarantine NODE --lift\n"
+    )
+
+
+def findings(fleet: Fleet) -> list[Finding]:
+    """One warning a quarantined node, with the engines that wait for it."""
+    found = []
+    for name, entry in fleet.kept_out.items():
+        engines = [engine for engine, nodes in fleet.waiting().items() if name in nodes]
+        text = f"{name} is quarantined by {entry}"
+        if engines:
+            text += f"; {', '.join(engines)} can't run without it"
+        found.append(
+            Finding(
+                node=FLEET,
+                check=CHECK,
+                outcome=Outcome.WARN,
+                summary=text,
+                expected="no node is kept out",
+                evidence=Evidence(output=entry),
+                remedy=f"repair it, `rackpin verify {name} --level pair`, then "
+                f"`rackpin quarantine {name} --lift`",
+                source="the fleet's state (state_dir of the inventory)",
+            )
+        )
+    return found
+
+
+def serials_of(identity: Identity) -> list[str]:
+    """What names each card for good: serial number, or UUID where that isn't known."""
+    return sorted(card.serial or card.uuid for card in identity.gpus.values())
+
+
+def repeated(state: FleetState, entries: Mapping[str, Quarantine]) -> list[str]:
+    """Cards that were in quarantine before, wherever they were: a line each."""
+    lines = []
+    for name, entry in entries.items():
+        for other, since, serials in state.past():
+            again = sorted(set(entry.serials) & set(serials) - {""})
+            if again and since != entry.since:
+                cards = ", ".join(again[:8])
+                lines.append(f"{name}: {cards} was quarantined before, in {other} on {since[:10]}")
+    return lines
