@@ -17,20 +17,24 @@ from rackpin.checks.base import (
     unseen,
 )
 from rackpin.checks.gpuinfo import Told
+from rackpin.checks.host_log import after_boot, stamp
 from rackpin.diagnose.rules import xids
 from rackpin.findings import Finding, Level
 from rackpin.parse.kernel_log import Kernel, Sxid, Xid, kernel
 from rackpin.parse.loglines import lines
 
 # The ring buffer forgets, the journal may not be kept: both are asked. A storm of one code on one
-# device must not crowd out the others, so each is printed three times at most.
+# device must not crowd out the others, so each is printed three times, and the last time.
 LOG = Command(
     "gpu.log",
     r"""few() {
   awk '/Xid|NVRM|nvidia-nvswitch|AER:|PCIe Bus Error/ {
     k = match($0, /S?Xid( \([^)]*\))?: [0-9]+/) ? substr($0, RSTART, RLENGTH) : "other"
-    if (n[k]++ < (k == "other" ? 200 : 3)) print substr($0, 1, 500) }'
+    if (n[k]++ < (k == "other" ? 200 : 3)) print substr($0, 1, 500)
+    else last[k] = substr($0, 1, 500) }
+  END { for (k in last) print last[k] }'
 }
+echo '## time'; date +%s; cut -d ' ' -f 1 /proc/uptime
 t=$(dmesg 2>&1); r=$?
 echo '## dmesg'; printf '%s\n' "$t" | few
 echo '## dmesg status'; echo "$r $(printf '%s\n' "$t" | wc -l)"; printf '%s\n' "$t" | head -n 1
@@ -71,6 +75,7 @@ class Log:
         text = found.get("dmesg", "") + found.get("journal", "")
         said = kernel(lines(text))
         _codes(said, told, remedies)
+        _when(ctx, found, text, told)
         if why:
             told.untold.append(why)
         else:
@@ -92,6 +97,26 @@ def _codes(said: Kernel, told: Told, remedies: list[str]) -> None:
             told.faults.append(text)
             remedies.append("reset the card or reboot; when it comes again, replace it")
     told.worries += [text for text in ODD if text in said.faults]
+
+
+def _when(ctx: Context, found: dict[str, str], text: str, told: Told) -> None:
+    """Says of each code whether it came since the last verify, where that is known."""
+    since = after_boot(ctx.extra.get("last_verify", ""), found.get("time", ""))
+    if since is None:
+        return
+    new, old = set[str](), set[str]()
+    for line in text.splitlines():
+        at = stamp(line)
+        here = kernel(lines(line))
+        keys = [f"Xid {one.code}" for one in here.xids] + [f"SXid {x.code}" for x in here.sxids]
+        (old if at is not None and at <= since else new).update(keys)
+    for listed in (told.faults, told.worries):
+        for number, said in enumerate(listed):
+            match = re.match(r"S?Xid \d+", said)
+            if match and match[0] in new:
+                listed[number] = f"{said} (since the last verify)"
+            elif match and match[0] in old:
+                listed[number] = f"{said} (before the last verify)"
 
 
 def _xid(xid: Xid, told: Told, remedies: list[str]) -> None:

@@ -11,7 +11,7 @@ from rackpin.checks import batch, judge, plan, probe, ray_cluster, sysctl, upgra
 from rackpin.checks.base import Check, Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding
-from tests.unit import apt_samples
+from tests.unit import apt_samples, host_samples
 
 DATA = Path(__file__).parent / "data" / "checks"
 
@@ -134,6 +134,7 @@ def good(ctx: Context) -> dict[str, Output]:
         "apt.look": ok(apt_samples.look_text()),
         "listeners": listening(text(ctx, "ss.head1.txt")),
         "secrets": ok(text(ctx, "secrets.txt")),
+        **host_samples.answers(),
         ray_cluster.NAME: ok(probe_text(ray_facts(ctx))),
         "smoke.two": ok(probe_text(smoke_facts())),
     }

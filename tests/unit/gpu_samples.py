@@ -23,6 +23,7 @@ from rackpin.lab.hardware.answer import answer
 from rackpin.lab.hardware.model import Node
 from rackpin.skus import load_sku
 from rackpin.stack.hostpins import DriverPin
+from tests.unit import host_samples
 
 GPU_CHECKS = [check for check in DEFAULT if check.id.split(".")[0] in ("gpu", "fabric")]
 RELEASE = "5.15.0-1047-nvidia"
@@ -68,7 +69,8 @@ class Fake:
             fabric_manager.MANAGER.name: self._manager,
             fabric_hcas.HCAS.name: self._hcas,
         }
-        return makers[name]()
+        more = host_samples.gpu_answers(self.node)
+        return more[name] if name in more else makers[name]()
 
     def _tool(self, *argv: str) -> Output:
         if self.node.hang and argv[0] == "nvidia-smi":

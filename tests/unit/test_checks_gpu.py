@@ -36,7 +36,7 @@ FOUND = {
     "hca-renamed": {"fabric.hcas": WARN},
     "hca-ethernet": {"fabric.hcas": FAIL},
     "hca-firmware": {"fabric.hcas": WARN},
-    "hca-missing": {"fabric.hcas": FAIL},
+    "hca-missing": {"fabric.hcas": FAIL, "fabric.map": WARN},
     "library-mismatch": {"gpu.count": FAIL, "gpu.driver": FAIL},
     "nouveau": dict.fromkeys(("gpu.count", "gpu.driver", "gpu.modules", "fabric.peermem"), FAIL)
     | {"fabric.manager": NOT_RUN},  # its version can't be compared with a driver's
@@ -130,10 +130,12 @@ def test_what_hangs_costs_its_deadline_once(target: Target) -> None:
     """All calls of nvidia-smi run beside each other, so the batch waits for one of them."""
     commands, broken = plan(samples.context(target, "h100-sxm-8"), samples.GPU_CHECKS)
     assert not broken
-    smi = [command for command in commands if "nvidia-smi" in command.shell]
+    smi = [command for command in commands if "nvidia-smi -q" in command.shell]
+    smi += [command for command in commands if "nvidia-smi nvlink" in command.shell]
     assert {command.name for command in smi} == {gpuinfo.SMI.name, fabric_nvlink.STATE.name}
     assert all(command.slow and command.deadline_s <= 30 for command in smi)
-    assert len(commands) == 7
+    assert all(command.slow for command in commands if command.deadline_s > 20)
+    assert len(commands) == 13
 
 
 def test_unknown_hardware_is_not_run_with_a_way_out(target: Target) -> None:
@@ -166,7 +168,7 @@ def test_silence_of_one_command_or_all_is_never_ready(target: Target, silence: s
         assert not is_ready(list(samples.findings(ctx, {**good, name: SILENT[silence]}).values()))
     found = samples.findings(ctx, dict.fromkeys(good, SILENT[silence]))
     assert not [name for name, one in found.items() if one.outcome is Outcome.PASS]
-    assert len(found) == 18
+    assert len(found) == 29
 
 
 def test_a_lock_without_driver_is_a_warning(target: Target) -> None:

@@ -52,6 +52,9 @@ def test_every_check_has_an_id_of_its_own() -> None:
         "gpu.count", "gpu.model", "gpu.driver", "gpu.xid", "gpu.ecc", "gpu.rows", "gpu.pcie",
         "gpu.clocks", "gpu.mig", "gpu.persistence", "gpu.vbios", "fabric.manager", "fabric.gpus",
         "fabric.nvlink", "fabric.hcas", "gpu.allreduce",
+        "gpu.next_boot", "gpu.holders", "gpu.dcgm", "gpu.pci_payload", "gpu.pci_errors",
+        "fabric.counters", "fabric.hca_pcie", "fabric.acs", "fabric.iommu", "fabric.modules",
+        "fabric.map",
     }  # fmt: skip
 
 
