@@ -26,7 +26,7 @@ grep -sH . {SYS}/*/fw_ver {SYS}/*/hca_type {SYS}/*/ports/*/state {SYS}/*/ports/*
 echo end
 """,
 )
-_OF_DEVICE = re.compile(rf"^{SYS}/([\w.-]{{1,64}})/(fw_ver|hca_type):\s*(\S+)\s*$", re.MULTILINE)
+OF_DEVICE = re.compile(rf"^{SYS}/([\w.-]{{1,64}})/(fw_ver|hca_type):\s*(\S+)\s*$", re.MULTILINE)
 _USUAL = re.compile(r"mlx\d_(?:ib|bond_|eth)?\d+")
 PEERMEM = {"nvidia_peermem", "nv_peer_mem"}
 DMABUF_KERNEL = (5, 12)  # dma-buf in RDMA, for NVIDIA's open modules (NCCL user guide, GPUDirect)
@@ -74,7 +74,7 @@ def ports(ctx: Context, want: Hcas, outputs: Outputs) -> Finding:
     except NotThisKind as error:
         return question.not_run(f"the answer can't be read: {error}")
     facts: dict[str, dict[str, str]] = {}
-    for device, key, value in _OF_DEVICE.findall(output.stdout):
+    for device, key, value in OF_DEVICE.findall(output.stdout):
         facts.setdefault(device, {})[key] = value
     wrong = {port: said for port in seen if (said := _wrong(port, want))}
     good = len(seen) - len(wrong)
