@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 
 from rackpin.audit.node.boot import grub_choice, grub_kernel, version_key
 from rackpin.checks.base import Context
@@ -13,7 +12,7 @@ from rackpin.checks.host import Answer, HostCheck
 def _text(answer: Answer, part: str) -> str | None:
     try:
         return base64.b64decode(answer.parts[part].strip(), validate=True).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
 
 

@@ -59,7 +59,9 @@ def _free(ctx: Context, answer: Answer) -> str:
     return text
 
 
-def _shm(ctx: Context, answer: Answer) -> str:
+def _shm(ctx: Context, answer: Answer) -> str | None:
+    if not (ctx.node.in_ray or gpuinfo.has_cards(ctx)):
+        return None  # nobody shares memory there
     text = "".join(answer.lines("shm"))
     match = re.fullmatch(r"\S+\s+(\d+)\s+(\d+)\s+(\d+)\s+\d+%\s+(\S+)", text)
     if not match or match[4] != "/dev/shm":
@@ -67,9 +69,9 @@ def _shm(ctx: Context, answer: Answer) -> str:
         return ""
     size, free = int(match[1]), int(match[3])
     text = f"/dev/shm has {size / 1024:.0f} MiB, {free / 1024:.0f} free"
-    if min(size, free) <= SHM_FAIL_KIB and gpuinfo.has_cards(ctx):
+    if min(size, free) <= SHM_FAIL_KIB:
         answer.told.faults.append(text)
-    elif min(size, free) < SHM_WARN_KIB and gpuinfo.has_cards(ctx):
+    elif min(size, free) < SHM_WARN_KIB:
         answer.told.worries.append(text)
     return text
 
@@ -94,8 +96,8 @@ FREE = HostCheck(
 )
 SHM = HostCheck(
     id="shm",
-    title="/dev/shm is large enough for NCCL",
-    expected=f"more than {SHM_WARN_KIB // 1024} MiB free where there are cards",
+    title="/dev/shm is large enough for engines and NCCL",
+    expected=f"more than {SHM_WARN_KIB // 1024} MiB free where engines run",
     source="failures F099",
     remedy="see what lies in /dev/shm (ls -lS), remove leftovers of dead engines; "
     "mount -o remount,size=… /dev/shm, and its line in /etc/fstab",

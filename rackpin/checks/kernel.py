@@ -17,7 +17,7 @@ from rackpin.checks.base import (
 )
 from rackpin.findings import Finding, Level
 
-SWAPS = Command("swap", "cat /proc/swaps")
+SWAPS = Command("swap", "cat /proc/swaps && echo '## end'")
 THP_DIR = "/sys/kernel/mm/transparent_hugepage"
 THP = Command("thp", f'for f in enabled defrag; do echo "$f $(cat {THP_DIR}/$f)"; done')
 THP_WISH = "madvise"
@@ -44,8 +44,9 @@ def judge_swap(ctx: Context, output: Output) -> Finding:
     """``swap.off``: /proc/swaps has its heading and nothing else."""
     question = Question(ctx, "swap.off", SWAPS, output, "no swap in use", "failures F152")
     why = unseen(SWAPS, output)
-    lines = output.stdout.splitlines()
-    if why is None and (not output.ok or not lines or not lines[0].startswith("Filename")):
+    *lines, end = output.stdout.splitlines() or [""]
+    whole = output.ok and end == "## end" and lines and lines[0].startswith("Filename")
+    if why is None and not whole:
         why = "this is not the text of /proc/swaps"
     if why is not None:
         return question.not_run(why)

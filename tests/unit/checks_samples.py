@@ -122,7 +122,7 @@ def good(ctx: Context) -> dict[str, Output]:
         "units.journal": ok(""),
         "units.failed": ok("## end\n"),
         "sysctl": ok(f"## live\n{lines}\n## owned\n# Owned\n{lines}\n## files\n## end\n"),
-        "swap": ok("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"),
+        "swap": ok("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n## end\n"),
         "thp": ok("enabled always [madvise] never\ndefrag always defer [madvise] never\n"),
         "hosts": ok(text(ctx, "hosts.head1.txt")),
         "clock.sync": ok("NTP=yes\nNTPSynchronized=yes\n"),

@@ -148,7 +148,10 @@ def gpu_answers(node: Node) -> dict[str, Output]:
 
 def counters(node: Node) -> Output:
     names = [*THRESHOLDS, *ONLY_WARN]
-    rows = [f"port {nic.device} 1\n" + "".join(f"{n} 0\n" for n in names) for nic in node.nics]
+    rows = [
+        f"port {nic.device} 1\n" + "".join(f"{n} {nic.counters.get(n, 0)}\n" for n in names)
+        for nic in node.nics
+    ]
     return Output(rc=0, stdout="".join(rows) + "end\n")
 
 

@@ -110,7 +110,7 @@ def test_the_inventory_wins_over_the_table(ctx: Context) -> None:
 
 def test_swap(ctx: Context) -> None:
     line = "/dev/sda2                               partition\t8388604\t\t0\t\t-2\n"
-    swaps = ok(good(ctx)["swap"].stdout + line)
+    swaps = ok(good(ctx)["swap"].stdout.replace("## end", line + "## end"))
     finding = found(ctx, kernel.CHECK, swap=swaps)["swap.off"]
     assert finding.outcome is Outcome.FAIL and "/dev/sda2" in finding.summary
 

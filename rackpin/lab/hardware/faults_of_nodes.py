@@ -62,6 +62,12 @@ def _hca_firmware(node: Node, where: str) -> Node:
     return with_nic(node, where, firmware=OLD_FIRMWARE[chosen_nic(node, where).ca_type])
 
 
+@fault("hca-errors", "an HCA's port counts errors: a bad cable or transceiver", "HCA")
+def _hca_errors(node: Node, where: str) -> Node:
+    counters = {"symbol_error": 2417, "link_downed": 12, "port_rcv_errors": 380}
+    return with_nic(node, where, counters=counters)
+
+
 @fault("hca-missing", "an HCA isn't on the bus", "HCA")
 def _hca_missing(node: Node, where: str) -> Node:
     gone = chosen_nic(node, where)

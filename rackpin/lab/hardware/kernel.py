@@ -117,6 +117,13 @@ def proc_driver(node: Node) -> dict[str, str]:
     return files
 
 
+COUNTERS = (  # of a port's errors, as mlx5 has them
+    "symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
+    "port_rcv_remote_physical_errors", "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors", "port_xmit_discards",
+)  # fmt: skip
+
+
 def sys_infiniband(node: Node) -> dict[str, str]:
     """Files below /sys/class/infiniband."""
     files: dict[str, str] = {}
@@ -142,6 +149,7 @@ def sys_infiniband(node: Node) -> dict[str, str]:
             "device/numa_node": str(nic.slot.numa),
             "device/uevent": f"DRIVER=mlx5_core\nPCI_SLOT_NAME={nic.slot.bus}",
         }
+        device |= {f"ports/1/counters/{c}": str(nic.counters.get(c, 0)) for c in COUNTERS}
         files |= {f"{nic.device}/{name}": f"{text}\n" for name, text in device.items()}
     return files
 

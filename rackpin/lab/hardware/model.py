@@ -94,6 +94,7 @@ class Nic(Part):
     physical: Literal["LinkUp", "Polling", "Disabled"] = "LinkUp"
     guid: int = 0
     lid: int = 0
+    counters: dict[str, int] = Field(default_factory=dict)  # errors of the port that are not 0
 
 
 class Collective(Part):
