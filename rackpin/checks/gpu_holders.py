@@ -33,7 +33,7 @@ LIVE = ("active", "activating", "deactivating", "reloading")
 def _holders(ctx: Context, answer: Answer) -> str:
     told, ours = answer.told, 0
     rows = [line.split() for line in answer.lines("units")]
-    units = {row[0]: row[2] for row in rows if len(row) >= 4}
+    units = {row[0]: row[2] for row in rows if len(row) >= 4 and row[0].endswith(".service")}
     if len(units) < len(rows):
         told.untold.append("systemctl doesn't list our units")
     daemons = set(table()["daemons"])

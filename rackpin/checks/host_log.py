@@ -57,8 +57,8 @@ LINKS = Topic(
     "ethtool -m or mlxlink for the optics; clean or change cable and transceiver",
 )
 _LINK = re.compile(
-    r"(?P<who>[\w.-]{2,40}): (?:NIC |NIC Copper |Port:? \d+ )?(?:[Ll]ink is [Dd]own|Lost carrier|"
-    r"Link (?:[Dd]own|DOWN))"
+    r"(?P<who>[\w.-]{2,40})(?:: (?:NIC |Port:? \d+ )?| NIC (?:Copper )?)"
+    r"(?:[Ll]ink is [Dd]own|Lost carrier|Link (?:[Dd]own|DOWN))"
 )
 _STAMP = re.compile(r"^\[\s*(\d{1,9}\.\d{1,9})\]\s*")
 

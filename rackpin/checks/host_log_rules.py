@@ -75,8 +75,9 @@ TOPICS = (
                   "fatal PCIe errors"),
             _rule(r"(?P<who>[0-9a-f:.]{7,12}): PCIe Bus Error: severity=Uncorrect",
                   "uncorrected PCIe errors"),
-            _rule(r"IO_PAGE_FAULT (?:device=)?(?P<who>[0-9a-f:.]{7,12})|"
-                  r"DMAR: .*Request device \[(?P<who2>[0-9a-f:.]{7,12})\]",
+            _rule(r"IO_PAGE_FAULT device=(?P<who>[0-9a-f:.]{7,12})|"
+                  r"(?P<who2>[0-9a-f:.]{7,12}): AMD-Vi: Event logged \[IO_PAGE_FAULT|"
+                  r"DMAR: .*Request device \[(?P<who3>[0-9a-f:.]{7,12})\]",
                   "the IOMMU refused memory accesses"),
             _rule(r"IO_PAGE_FAULT", "the IOMMU refused memory accesses"),
             _rule(r"mlx5_core (?P<who>[0-9a-f:.]{12}).*limited by .*PCIe",

@@ -147,3 +147,25 @@ def test_the_script_says_when_dmesg_is_refused(target: Target, tmp_path: Path) -
     assert samples.findings(ctx, outputs)["gpu.xid"].outcome is NOT_RUN
     outputs["gpu.log"] = run(gpu_xid.LOG.shell, stub(tmp_path, dmesg=f"echo '{BOOT}'"))
     assert samples.findings(ctx, outputs)["gpu.xid"].outcome is PASS
+
+
+def test_codes_since_the_last_verify(target: Target) -> None:
+    """Boot was 86400 s before 1800000000, the last verify an hour after it."""
+    ctx = samples.context(target, "h100-sxm-8")
+    ctx.extra["last_verify"] = "2027-01-14T09:00:00+00:00"
+    outputs = samples.answers(ctx, presets.node("head1", "h100-sxm-8"))
+    old = xid(79, "0000:19:00")
+    new = xid(48).replace("812.1", "9000.1")
+    text = {
+        "time": "1800000000\n86400.0",
+        "dmesg": f"{old}\n{new}",
+        "dmesg status": f"0 900\n{BOOT}",
+        "journal": "",
+        "journal status": "",
+    }
+    outputs["gpu.log"] = samples.sectioned(text)
+    summary = samples.findings(ctx, outputs)["gpu.xid"].summary
+    assert "(before the last verify)" in summary.partition("Xid 79")[2].partition(";")[0]
+    assert "(since the last verify)" in summary.partition("Xid 48")[2].partition(";")[0]
+    outputs["gpu.log"] = samples.sectioned(text | {"time": ""})
+    assert "last verify" not in samples.findings(ctx, outputs)["gpu.xid"].summary
