@@ -48,6 +48,8 @@ def _toolkit(ctx: Context, answer: Answer) -> str | None:
     elif pin and version != pin.version:
         told.faults.append(f"nvidia-container-toolkit is {version}, {pin.version} is pinned")
     if _docker(answer):
+        if answer.lines("docker")[0].startswith("/snap/"):
+            told.worries.append("docker is a snap, which the toolkit doesn't reach (F094)")
         *said, status = answer.lines("info") or [""]
         try:
             runtimes = json.loads("".join(said)) if status == "status 0" else None

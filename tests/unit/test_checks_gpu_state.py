@@ -209,6 +209,8 @@ def test_the_container_toolkit(ctx: Context) -> None:
     assert old.outcome is FAIL and "1.19.1-1 is pinned" in old.summary
     (plain,) = docker(ctx, containers.TOOLKIT, info='{"runc":{}}\nstatus 0')
     assert plain.outcome is WARN and "no runtime nvidia" in plain.summary
+    (snap,) = docker(ctx, containers.TOOLKIT, docker="/snap/bin/docker")
+    assert snap.outcome is WARN and "is a snap" in snap.summary
     gone = {"docker": "none", "info": "", "containers": "", "toolkit": ""}
     for check in (containers.TOOLKIT, containers.SHM):
         assert docker(ctx, check, **gone) == []
