@@ -74,7 +74,7 @@ class Figure(_Part):
 
 
 class Gate(_Part):
-    """Which figure all_reduce_perf must reach within one node, and at which size it is judged."""
+    """Which figure all_reduce_perf must reach in one kind of run, and at which size it is judged."""
 
     figure: str
     size_gib: int = Field(ge=1)  # of one buffer; smaller ones are slower on sound hardware
@@ -88,18 +88,26 @@ class Sku(_Part):
     hcas: Hcas | None = None
     notes: list[str] = Field(default_factory=list)
     figures: list[Figure] = Field(default_factory=list)
-    all_reduce: Gate | None = None  # None: nobody published or measured one
+    # None: nobody published or measured one
+    all_reduce: Gate | None = None  # within one node
+    internode: Gate | None = None  # over two nodes or more, by rings
+    nic_loop: Gate | None = None  # within one node, every hop out of one HCA and into the next
 
     @model_validator(mode="after")
-    def _gate_is_there(self) -> Sku:
-        if self.all_reduce and self.all_reduce.figure not in [one.name for one in self.figures]:
-            raise ValueError(f"all_reduce: there is no figure {self.all_reduce.figure!r}")
+    def _gates_are_there(self) -> Sku:
+        for key in ("all_reduce", "internode", "nic_loop"):
+            wanted: Gate | None = getattr(self, key)
+            if wanted and wanted.figure not in [one.name for one in self.figures]:
+                raise ValueError(f"{key}: there is no figure {wanted.figure!r}")
         return self
 
     @property
     def gate(self) -> tuple[Figure, int] | None:
         """The figure of all_reduce_perf within one node and its size in bytes."""
-        wanted = self.all_reduce
+        return self.at(self.all_reduce)
+
+    def at(self, wanted: Gate | None) -> tuple[Figure, int] | None:
+        """A gate's figure and its size in bytes."""
         if wanted is None:
             return None
         return next(f for f in self.figures if f.name == wanted.figure), wanted.size_gib * 2**30

@@ -1,5 +1,6 @@
 """``all_reduce_perf`` over the cards of one node, judged at the one size its SKU says.
 
+Once with the NCCL that engines load and once with the host's: nccl-tests are built against each.
 It takes all cards and most of their memory, so it is no part of the checks that every verify
 asks: only of a node that serves nothing.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rackpin.checks import gpuinfo
+from rackpin.checks import allreduce, gpuinfo
+from rackpin.checks.allreduce import TOOL
 from rackpin.checks.base import (
     IDLE,
     NO_ANSWER,
@@ -16,32 +18,40 @@ from rackpin.checks.base import (
     Context,
     Outputs,
     Question,
-    one_line,
     unseen,
 )
-from rackpin.checks.gpuinfo import Told
 from rackpin.findings import Finding, Level
-from rackpin.parse import nccl_tests
-from rackpin.parse.kinds import NotThisKind
-from rackpin.parse.nccl_tests_model import NcclTests
+from rackpin.nccltests.build import ROOT, Kind
 from rackpin.skus import Figure, Sku
 
-NAME, TOOL = "gpu.allreduce", "all_reduce_perf"
-DEADLINE_S = 45.0  # 8 GiB over PCIe take 0.7 s each: 12 in place, 12 out of place, and the start
+NAME = "gpu.allreduce"
+LIBRARIES: tuple[Kind, ...] = ("engine", "host")
+RUN_S = 45  # 8 GiB over PCIe take 0.7 s each: 12 in place, 12 out of place, and the start
+BUSY = 75  # the other library's run held the cards all the time
 MEASURE = (
     "copy the nearest file of skus/ for this hardware, measure all_reduce_perf -b 8G -e 8G on a "
     "new node, and write figures and all_reduce into it"
 )
+BUILD = "build nccl-tests on the node: pyinfra INVENTORY deploys/nccl.py -y"
 REMEDY = (
     "see the other gpu and fabric findings first; run it again while nothing else runs; then with "
     "NCCL_DEBUG=INFO, and fewer cards, to find the slow one"
 )
+MEMORY = (
+    "end what holds the cards' memory (nvidia-smi); where nothing does, give the SKU a figure of a "
+    "smaller size_gib, measured at that size"
+)
 
 
-def command(gpus: int, size: int) -> Command:
-    """One process over all cards; ``size`` in bytes. ``-c 1``: the data are checked."""
-    shell = f"{TOOL} -b {size} -e {size} -f 2 -g {gpus} -n 10 -w 2 -c 1"
-    return Command(NAME, shell, DEADLINE_S, slow=True)
+def command(library: Kind, gpus: int, size: int) -> Command:
+    """One process over all cards; ``size`` in bytes. The two libraries' runs wait for each other:
+    the directory of both is locked, which leaves no file."""
+    program = f"{ROOT}/{library}/{TOOL}"
+    shell = (
+        f"[ -x {program} ] || {{ echo '{program} is not there' >&2; exit 127; }}; "
+        f"exec flock -w {RUN_S} -E {BUSY} {ROOT} {program} {allreduce.arguments(size, gpus)}"
+    )
+    return Command(f"{NAME}.{library}", shell, 2.0 * RUN_S, slow=True)
 
 
 class AllReduce:
@@ -55,7 +65,7 @@ class AllReduce:
         gate = sku.gate if isinstance(sku, Sku) else None
         if gate is None or not gpuinfo.has_cards(ctx) or ctx.node.gpus < 2:
             return []
-        return [command(ctx.node.gpus, gate[1])]
+        return [command(library, ctx.node.gpus, gate[1]) for library in LIBRARIES]
 
     def judge(self, ctx: Context, outputs: Outputs) -> list[Finding]:
         if not gpuinfo.has_cards(ctx) or ctx.node.gpus < 2:
@@ -67,89 +77,43 @@ class AllReduce:
             question = Question(ctx, self.id, source=f"skus/{sku.name}.yaml")
             return [question.not_run(f"the SKU {sku.name} has no figure of it", remedy=MEASURE)]
         figure, size = sku.gate
-        return [judge_output(ctx, sku, figure, size, outputs)]
+        return [judge_output(ctx, sku, figure, size, library, outputs) for library in LIBRARIES]
 
 
-def judge_output(ctx: Context, sku: Sku, figure: Figure, size: int, outputs: Outputs) -> Finding:
+def judge_output(
+    ctx: Context, sku: Sku, figure: Figure, size: int, library: Kind, outputs: Outputs
+) -> Finding:
     """What one run says; anything but a whole, checked run at that size isn't a pass."""
-    asked = command(ctx.node.gpus, size)
-    output = outputs.get(NAME, NO_ANSWER)
+    asked = command(library, ctx.node.gpus, size)
+    output = outputs.get(asked.name, NO_ANSWER)
     expected = (
         f"{figure.expected:g} {figure.unit} at {size / 2**30:g} GiB, out of place; "
         f"warn below {figure.warn_below:g}, fail below {figure.fail_below:g}"
     )
     source = f"skus/{sku.name}.yaml, {figure.name}: {figure.source}"
-    question = Question(ctx, NAME, asked, output, expected, source)
+    question = Question(ctx, asked.name, asked, output, expected, source)
+    # without a pin there is no build against the host's NCCL, and nothing is amiss
+    required = library == "engine" or ctx.lock.host.nccl.host is not None
     if why := unseen(asked, output):
-        remedy = "install nccl-tests, and run it while nothing else uses the cards"
-        return question.not_run(why, remedy=remedy)
-    try:
-        run = nccl_tests.read(f"{output.stdout}\n{output.stderr}")
-    except NotThisKind as error:
-        return question.not_run(f"the answer can't be read: {error}", remedy=REMEDY)
-    told = Told(faults=_run_faults(run, ctx.node.gpus, size, output.rc))
-    speed = _speed(run, size, told)
-    if speed is not None:
-        _compare(speed, figure, told)
+        remedy = BUILD if output.rc == 127 else "run it while nothing else uses the cards"
+        return question.not_run(why, remedy=remedy, required=required)
+    if output.rc == BUSY and not output.stdout:
+        why = f"the run with the other NCCL held the cards for {RUN_S} s"
+        return question.not_run(why, remedy=REMEDY, required=required)
+    gpus, text = ctx.node.gpus, f"{output.stdout}\n{output.stderr}"
+    told = allreduce.judge(text, output.rc, gpus=gpus, ranks=gpus, size=size, figure=figure)
     metrics = {
         "busbw_min_gb_s": figure.fail_below,
         "busbw_expected_gb_s": figure.expected,
     }
     return gpuinfo.conclude(
         question,
-        f"{speed} {figure.unit} of bus bandwidth",
+        f"{told.speed} {figure.unit} of bus bandwidth with the {library}'s NCCL",
         told,
         shown=output.stdout,
-        remedy=REMEDY,
-        metrics={} if speed is None else {"busbw_gb_s": speed, **metrics},
+        remedy=MEMORY if told.shrunk and not told.faults else REMEDY,
+        metrics={} if told.speed is None else {"busbw_gb_s": told.speed, **metrics},
     )
-
-
-def _run_faults(run: NcclTests, gpus: int, size: int, rc: int | None) -> list[str]:
-    faults = [one_line(error, 200) for error in run.errors]
-    if len(run.runs) > 1:
-        faults.append(f"the answer holds {len(run.runs)} runs")
-    if run.ranks is not None and run.ranks != gpus:
-        faults.append(f"it ran over {run.ranks} of {gpus} cards")
-    if run.reduced_max_bytes is not None and run.reduced_max_bytes < size:
-        faults.append(
-            f"the test made itself smaller for want of memory: {run.reduced_max_bytes} bytes"
-        )
-    if rc != 0 and not faults:
-        faults.append(f"it ended with status {rc}")
-    return faults
-
-
-def _speed(run: NcclTests, size: int, told: Told) -> float | None:
-    """Bus bandwidth of the row of that size; what keeps it from counting goes to ``told``."""
-    rows = [row for row in run.rows if row.size == size]
-    if not rows:
-        told.faults.append(f"the row of {size} bytes is missing")
-        return None
-    halves = [half for row in rows for half in (row.out_of_place, row.in_place) if half]
-    if run.op not in (None, TOOL):  # by its columns and numbers: it prints no name
-        told.faults.append(f"this is an output of {run.op}")
-    if any(half.wrong for half in halves):
-        told.faults.append("the result has wrong elements: the data were damaged on the way")
-    elif not halves or any(half.wrong is None for half in halves):
-        told.untold.append("whether the result was right: it was not checked")
-    if run.ranks is None:
-        told.untold.append("over how many cards it ran")
-    if run.ok is None or run.avg_busbw is None:  # its average decides nothing, but ends a whole run
-        told.untold.append("; ".join(run.warnings) or "the summary is not whole")
-    measured = rows[0].out_of_place
-    if measured is None or measured.busbw is None:
-        told.untold.append("the bus bandwidth out of place")
-        return None
-    return float(measured.busbw)
-
-
-def _compare(speed: float, figure: Figure, told: Told) -> None:
-    says = f"{speed:g} {figure.unit}, {figure.expected:g} is usual"
-    if speed < figure.fail_below:
-        told.faults.append(f"{says}, {figure.fail_below:g} the least")
-    elif speed < figure.warn_below:
-        told.worries.append(f"{says}, below {figure.warn_below:g} something is amiss")
 
 
 CHECK = AllReduce()

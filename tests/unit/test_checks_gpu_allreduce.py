@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -26,15 +27,17 @@ GATED = ["a100-pcie-4", "a100-sxm-8", "h100-sxm-8"]
 
 def run(ctx: Context, sku: str, *faults: str, env: dict[str, str] | None = None) -> Output:
     """What the check's own command prints on the simulated node."""
-    (command,) = CHECK.commands(ctx)
+    command, other = CHECK.commands(ctx)
+    assert command.shell.replace("/engine/", "/host/") == other.shell
     node = presets.node("head1", sku, faults)
-    found = answer(node, shlex.split(command.shell), env)
+    found = answer(node, shlex.split(command.shell.rpartition("nccl-tests ")[2]), env)
     return Output(found.code, found.stdout, found.stderr, 20.0)
 
 
 def judged(ctx: Context, output: Output) -> Finding:
-    (finding,) = CHECK.judge(ctx, {gpu_allreduce.NAME: output})
-    return finding
+    engine, host = CHECK.judge(ctx, {f"{gpu_allreduce.NAME}.engine": output})
+    assert (host.check, host.outcome, host.required) == ("gpu.allreduce.host", NOT_RUN, False)
+    return engine
 
 
 def of(target: Target, *faults: str, sku: str = "h100-sxm-8") -> Finding:
@@ -88,8 +91,8 @@ def test_slow_and_wrong_are_both_named(target: Target) -> None:
         ("471.76      0    31865", "440.10      0    31865", WARN, "440.1 GB/s"),
         ("471.76      0    31865", "471.76    N/A    31865", NOT_RUN, "not checked"),
         ("8589934592    2147483648", "4294967296    1073741824", FAIL, "row of 8589934592 bytes"),
-        ("# Using devices", "# Reducing maxBytes to 4294967296 due to memory limitation", FAIL,
-         "smaller for want of memory"),
+        ("# Using devices", "# Reducing maxBytes to 4294967296 due to memory limitation", NOT_RUN,
+         "memory allows 4294967296"),
         ("# Out of bounds values : 0 OK\n", "# Out of bounds values : 3 FAILED\n", FAIL, "bounds"),
         ("# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 471.756 \n", "", NOT_RUN, ""),
         ("#  Rank  7 Group  0 Pid   4242 on      head1 device  7 [0xdb] NVIDIA H100 80GB HBM3\n",
@@ -106,6 +109,36 @@ def test_lies(target: Target, old: str, new: str, outcome: Outcome, named: str) 
 def test_a_crash_with_status_0_fails(target: Target) -> None:
     ctx = samples.context(target, "h100-sxm-8")
     assert judged(ctx, Output(rc=0, stdout="Segmentation fault\n")).outcome is FAIL
+
+
+def test_both_libraries_are_judged_apart(target: Target) -> None:
+    ctx = samples.context(target, "h100-sxm-8")
+    outputs = {
+        "gpu.allreduce.engine": run(ctx, "h100-sxm-8", "slow-link"),
+        "gpu.allreduce.host": run(ctx, "h100-sxm-8"),
+    }
+    found = {one.check: one.outcome for one in CHECK.judge(ctx, outputs)}
+    assert found == {"gpu.allreduce.engine": FAIL, "gpu.allreduce.host": PASS}
+
+
+def test_a_build_that_is_missing_is_named_with_the_way_out(target: Target) -> None:
+    ctx = samples.context(target, "h100-sxm-8")
+    command = CHECK.commands(ctx)[0]
+    done = subprocess.run(["sh", "-c", command.shell], capture_output=True, text=True, timeout=20)
+    found = judged(ctx, Output(done.returncode, done.stdout, done.stderr))
+    assert found.outcome is NOT_RUN and "engine/all_reduce_perf is not there" in found.summary
+    assert "deploys/nccl.py" in found.remedy
+
+
+def test_cards_too_small_for_the_size_are_not_judged(target: Target) -> None:
+    """The other sizes' numbers are good; none of them counts."""
+    ctx = samples.context(target, "h100-sxm-8")
+    output = run(ctx, "h100-sxm-8")
+    lines = [line for line in output.stdout.splitlines() if not line.startswith("  8589934592")]
+    lines.insert(-4, "# Reducing maxBytes to 6442450944 due to memory limitation")
+    found = judged(ctx, replace(output, stdout="\n".join(lines) + "\n"))
+    assert found.outcome is NOT_RUN and "memory allows 6442450944" in found.summary
+    assert "size_gib" in found.remedy
 
 
 def test_a_bad_status_after_a_good_table_fails(target: Target) -> None:
