@@ -74,7 +74,7 @@ class Figure(_Part):
 
 
 class Gate(_Part):
-    """Which figure all_reduce_perf must reach in one kind of run, and at which size it is judged."""
+    """Which figure all_reduce_perf must reach in one kind of run, and at which size."""
 
     figure: str
     size_gib: int = Field(ge=1)  # of one buffer; smaller ones are slower on sound hardware

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rackpin.lab.hardware import nccl
 from rackpin.lab.hardware.answer import BOOTED, answer
 from rackpin.lab.hardware.parts import Hangs
-from tests.unit.hardware_host import ask, put, timeless
+from rackpin.parse.kinds import reader
+from tests.unit.hardware_host import PID, ask, put, timeless
 from tests.unit.hardware_samples import NEW, broken
 
 CALLS = """
@@ -154,6 +156,50 @@ def test_all_reduce_perf_under_mpirun(env: dict[str, str], tmp_path: Path) -> No
     wanted = answer(node, call, env)
     assert ask(tmp_path, call, env) == wanted
     assert (wanted.stdout == "") == ("OMPI_COMM_WORLD_RANK" in env)
+
+
+LOOP = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+
+
+@pytest.mark.parametrize("env", [{}, LOOP], ids=["inside", "loop"])
+@pytest.mark.parametrize("fault", ["", "sockets", "no-gdr", "hca-down", "fm-off"])
+def test_nccl_s_log_lies_in_a_file_apart(env: dict[str, str], fault: str, tmp_path: Path) -> None:
+    node = broken("h100-sxm-8", fault)
+    put(node, tmp_path)
+    env = {**env, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{tmp_path}/log.%p"}
+    call = ["all_reduce_perf", "-b", "8G", "-e", "8G", "-g", "8"]
+    assert ask(tmp_path, call, env) == answer(node, call, env)
+    wanted = nccl.log([node], 0, 8, env)
+    assert (tmp_path / f"log.{PID}").read_text() == wanted
+    log = reader("nccl-log")(wanted)
+    by_net = bool(env.get("NCCL_P2P_DISABLE"))
+    assert (log.nccl_version, log.init_complete) == ("2.19.3+cuda12.2", True)
+    assert log.network == ("Socket" if fault == "sockets" else "IB")
+    assert log.nvls is (fault != "fm-off") and log.nranks == 8
+    assert len(log.hcas) == {"sockets": 0, "hca-down": 7}.get(fault, 8)
+    assert log.gdr is (None if not by_net else fault not in ("sockets", "no-gdr"))
+
+
+def test_the_loop_through_the_hcas_has_their_bandwidth() -> None:
+    call = ["all_reduce_perf", "-b", "8G", "-e", "8G", "-g", "8"]
+    for preset, faults, low, high in (
+        ("h100-sxm-8", [], 46, 49),
+        ("h100-sxm-8", ["hca-down"], 22, 26),
+        ("h100-sxm-8", ["sockets"], 0.9, 1.2),
+        ("a100-sxm-8", [], 11.5, 12.5),
+    ):
+        said = answer(broken(preset, *faults), call, LOOP).stdout
+        assert low < reader("nccl-tests")(said).peak_busbw < high
+
+
+def test_a_hung_rank_ends_by_kill_only(tmp_path: Path) -> None:
+    node = broken("h100-sxm-8", "rank-hang")
+    put(node, tmp_path)
+    with pytest.raises(Hangs):
+        answer(broken("h100-sxm-8"), ["all_reduce_perf"], with_nodes=[node])
+    program = str(tmp_path / "current" / "bin" / "all_reduce_perf")
+    done = subprocess.run(["timeout", "-k", "0.3", "0.3", program], timeout=10, check=False)
+    assert done.returncode == -9
 
 
 def test_the_time_is_that_of_the_call(tmp_path: Path) -> None:

@@ -93,6 +93,23 @@ def _slow(node: Node, _where: str) -> Node:
     return changed(node, local_factor=local, network_factor=network)
 
 
+@fault("sockets", "NCCL finds no HCA that it can use and goes by TCP")
+def _sockets(node: Node, _where: str) -> Node:
+    chosen_nic(node, "")
+    return changed(node, sockets=True)
+
+
+@fault("no-gdr", "NCCL goes without GPUDirect RDMA, through the host's memory")
+def _no_gdr(node: Node, _where: str) -> Node:
+    chosen_nic(node, "")
+    return changed(node, gdr=False, network_factor=node.network_factor * 0.5)
+
+
+@fault("rank-hang", "all_reduce_perf never ends, and only SIGKILL ends it")
+def _rank_hang(node: Node, _where: str) -> Node:
+    return changed(node, rank_hang=True)
+
+
 @fault("wrong-data", "all_reduce_perf finds wrong elements")
 def _wrong(node: Node, _where: str) -> Node:
     return changed(node, wrong=4)

@@ -178,6 +178,9 @@ class Node(Part):
     fabric_version: str | None = None
     local_factor: float = 1.0  # of bus bandwidth
     network_factor: float = 1.0
+    sockets: bool = False  # NCCL finds no HCA that it can use
+    gdr: bool = True  # NCCL uses GPUDirect RDMA
+    rank_hang: bool = False  # all_reduce_perf never ends
     wrong: int = 0  # elements that all_reduce_perf finds wrong
     kernel_log: list[tuple[float, str]] = Field(default_factory=list)  # seconds, line
     absent: list[str] = Field(default_factory=list)  # buses of described devices that aren't there

@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 
 from rackpin.lab.hardware.model import Node
 from rackpin.lab.hardware.nccl_args import TYPES, Place, Wish, asked, place
+from rackpin.lab.hardware.nccl_log import fill, kind_of, template
 from rackpin.lab.hardware.nccl_speed import (
     ONE_RANK,
     broken,
     local_peak,
+    loop_peak,
     memory_limit,
     network_peak,
 )
-from rackpin.lab.hardware.parts import Answer
+from rackpin.lab.hardware.parts import Answer, Hangs
 
 
 def answer(nodes: Sequence[Node], argv: Sequence[str], env: Mapping[str, str]) -> Answer:
@@ -27,6 +29,8 @@ def answer(nodes: Sequence[Node], argv: Sequence[str], env: Mapping[str, str]) -
     variables in ``env`` that it is one of many.
     """
     node = nodes[0]
+    if any(one.rank_hang for one in nodes):
+        raise Hangs("all_reduce_perf")
     wish = asked(argv)
     if wish is None:
         return Answer("", "USAGE: all_reduce_perf -b -e -i -f -g -t -n -w -m -c -d -o\n", 1)
@@ -46,10 +50,10 @@ def answer(nodes: Sequence[Node], argv: Sequence[str], env: Mapping[str, str]) -
     end = min(wish.end, limit)
     if end < wish.end:
         out.append(f"#\n# Reducing maxBytes to {end} due to memory limitation\n")
-    if env.get("NCCL_DEBUG"):
+    if env.get("NCCL_DEBUG") and not env.get("NCCL_DEBUG_FILE"):
         cuda = node.cuda
         out.append(f"NCCL version {node.preset.nccl}+cuda{cuda}\n")
-    rows, mean, wrong = _rows(nodes, wish, where, end, env.get("NCCL_NVLS_ENABLE") != "0")
+    rows, mean, wrong = _rows(nodes, wish, where, end, env)
     out += ["#\n", *columns(new), *rows]
     verdict = "OK" if not wrong else "FAILED"
     out.append(f"# Out of bounds values : {wrong} {verdict}\n")
@@ -117,12 +121,11 @@ def columns(new: bool) -> list[str]:
 
 
 def _rows(
-    nodes: Sequence[Node], wish: Wish, where: Place, end: int, nvls: bool
+    nodes: Sequence[Node], wish: Wish, where: Place, end: int, env: Mapping[str, str]
 ) -> tuple[list[str], float, int]:
     """Lines of the table, mean of the bus bandwidths, number of wrong elements."""
     ranks = where.each * len(where.hosts)
-    many = len(where.hosts) > 1
-    peaks = [network_peak(one) if many else local_peak(one, ranks, nvls) for one in nodes]
+    peaks = [_peak(one, ranks, len(where.hosts), env) for one in nodes]
     peak, model = min(peaks), nodes[0].preset.collective
     new = nodes[0].preset.nccl_tests != "2.13.9"
     out, total, count, size = [], 0.0, 0, wish.begin
@@ -142,6 +145,20 @@ def _rows(
         count += 1
         size = following if following > size else end + 1
     return out, total / (2 * count) if count else 0.0, wrong if count else 0
+
+
+def _peak(node: Node, ranks: int, hosts: int, env: Mapping[str, str]) -> float:
+    kind = kind_of(hosts, env)
+    if kind == "local":
+        return local_peak(node, ranks, env.get("NCCL_NVLS_ENABLE") != "0")
+    return network_peak(node) if kind == "network" else loop_peak(node)
+
+
+def log(nodes: Sequence[Node], place: int, gpus: int, env: Mapping[str, str]) -> str:
+    """What NCCL writes into its log on the node at that place, one process a node."""
+    text = template(nodes[place], kind_of(len(nodes), env))
+    pid = Place([], gpus).pid
+    return fill(text, cards=gpus, rank=place * gpus, ranks=len(nodes) * gpus, pid=pid)
 
 
 def _measure(

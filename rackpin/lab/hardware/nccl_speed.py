@@ -5,6 +5,8 @@ from __future__ import annotations
 from rackpin.lab.hardware.model import Node
 
 KEPT_FREE = 1 << 30  # bytes a card keeps when nccl-tests sizes its buffers
+SOCKETS = 1.1  # GB/s: 10 GbE TCP, its line rate less overhead
+OF_THE_WIRE = 0.96  # 48 GB/s of a 400 Gb/s HCA: NVIDIA GTC S62129
 ONE_RANK = 1000.0  # GB/s: a rank alone copies within its memory
 
 
@@ -31,7 +33,19 @@ def _of(table: dict[int, float], ranks: int) -> float:
 
 
 def network_peak(node: Node) -> float:
+    """GB/s over several nodes."""
+    if node.sockets:
+        return min(SOCKETS, node.preset.collective.network)
     return node.preset.collective.network * node.network_factor
+
+
+def loop_peak(node: Node) -> float:
+    """GB/s within one node where every hop goes out of an HCA: cards share them evenly."""
+    nics = node.preset.nics
+    if node.sockets or not nics:
+        return min(SOCKETS, node.preset.collective.network)
+    share = min(1.0, len(nics) / len(node.preset.slots))
+    return nics[0].rate / 8 * OF_THE_WIRE * share * node.network_factor
 
 
 def broken(node: Node, ranks: int) -> str:

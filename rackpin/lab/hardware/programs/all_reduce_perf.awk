@@ -21,6 +21,26 @@ function measure(size, ripple,   factor, top) {
 	alg = size / (took * 1000)
 	bus = alg * factor
 }
+# The log of this process, its numbers put in: NCCL_DEBUG_FILE knows %h (host) and %p (process).
+function write_log(   file, line, card, used, first) {
+	file = ENVIRON["NCCL_DEBUG_FILE"]
+	gsub(/%h/, ENVIRON["HOST"], file)
+	gsub(/%p/, ENVIRON["PROCESS"], file)
+	used = wish["gpus"] * wish["threads"]
+	first = rank * used
+	while ((getline line < (at "/log." way)) > 0) {
+		match(line, / \[[0-9]+\] /)
+		if (substr(line, RSTART + 2, RLENGTH - 4) + 0 >= used) continue
+		gsub(/@PID@/, ENVIRON["PROCESS"], line)
+		gsub(/@RANKS@/, ranks, line)
+		for (card = 0; card < conf["cards"]; card++) {
+			gsub("@R" card "@", first + card, line)
+			gsub("@N" card "@", (first + card + used) % ranks, line)
+		}
+		print line > file
+	}
+	close(file)
+}
 BEGIN {
 	usage = "USAGE: all_reduce_perf -b -e -i -f -g -t -n -w -m -c -d -o"
 	at = ENVIRON["AT"]
@@ -78,8 +98,19 @@ BEGIN {
 	known = split(ENVIRON["RACKPIN_LAB_HOSTS"], host, ",")
 	for (i = known + 1; i <= hosts; i++) host[i] = "node" (i - 1)
 	if (!known) host[int(rank / local_size) + 1] = conf["name"]
-	if (rank > 0) exit 0
+	others = split(ENVIRON["PEERS"], peer, "\n")
+	for (i = 1; i <= others; i++) {
+		if (split(peer[i], part, "\t") < 5) continue
+		host[int(part[1] / local_size) + 1] = part[5]
+		if (part[2] + 0 < conf["network"]) conf["network"] = part[2] + 0
+		if (part[3] + 0 > conf["wrong"]) conf["wrong"] = part[3] + 0
+		if (part[4] != "") { peer_why = part[4]; peer_name = part[5] }
+	}
 	ranks = each * hosts
+	off = ENVIRON["NCCL_P2P_DISABLE"] == "1" && ENVIRON["NCCL_SHM_DISABLE"] == "1"
+	way = hosts > 1 ? "network" : off ? "loop" : "local"
+	if (ENVIRON["NCCL_DEBUG"] == "INFO" && ENVIRON["NCCL_DEBUG_FILE"] != "") write_log()
+	if (rank > 0) exit 0
 
 	if (new) {
 		head = "# nccl-tests version " conf["version"] " nccl-headers=" conf["library"]
@@ -97,10 +128,12 @@ BEGIN {
 		split(line, part, "\t")
 		if (part[1] <= each) { nvls = part[2]; ring = part[3]; why = part[4] }
 	}
+	fails = conf["name"]
+	if (why == "" && peer_why != "") { why = peer_why; fails = peer_name }
 	if (why != "") {
-		printf "%s: Test CUDA failure %s '%s'\n", conf["name"],
+		printf "%s: Test CUDA failure %s '%s'\n", fails,
 			(new ? "util.cu:674" : "common.cu:894"), why
-		printf " .. %s pid %d: Test failure %s\n", conf["name"], ENVIRON["PROCESS"],
+		printf " .. %s pid %d: Test failure %s\n", fails, ENVIRON["PROCESS"],
 			(new ? "common.cu:1454" : "common.cu:844")
 		exit 2
 	}
@@ -120,10 +153,12 @@ BEGIN {
 		last = limit
 		printf "#\n# Reducing maxBytes to %.0f due to memory limitation\n", last
 	}
-	if (ENVIRON["NCCL_DEBUG"] != "") print "NCCL version " conf["nccl"] "+cuda" conf["cuda"]
+	if (ENVIRON["NCCL_DEBUG"] != "" && ENVIRON["NCCL_DEBUG_FILE"] == "")
+		print "NCCL version " conf["nccl"] "+cuda" conf["cuda"]
 	while ((getline line < (at "/columns")) > 0) print line
 
-	peak = hosts > 1 ? conf["network"] : ENVIRON["NCCL_NVLS_ENABLE"] == "0" ? ring : nvls
+	peak = ENVIRON["NCCL_NVLS_ENABLE"] == "0" ? ring : nvls
+	if (way != "local") peak = conf[way]
 	wrong = wish["check"] ? conf["wrong"] : 0
 	total = number = 0
 	for (size = wish["begin"]; size <= last; size = following) {

@@ -1,0 +1,298 @@
+"""One collective: what is run, for how long at most, and what its answer says.
+
+all_reduce_perf over one node or several, one process a node over all its cards. NCCL's log goes
+into a file of each node, so that none of its lines lies among the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rackpin import layout
+from rackpin.checks import allreduce
+from rackpin.checks.base import Command, Output, cut, mask, one_line, unseen
+from rackpin.findings import Measurement, Outcome
+from rackpin.nccltests.build import ROOT, Kind
+from rackpin.skus import Figure, Sku
+from rackpin.verify import launch, transport
+from rackpin.verify.launch import Session
+
+UNJUDGED_SIZE = 2**30  # bytes, where no figure names a size: fits any card, and only compares
+START_S = 60.0  # mpirun, CUDA on eight cards one after the other, NCCL's rings
+START_EACH_S = 1.0  # for every further node
+SLOWEST = 4.0  # so much slower than what fails is as good as hung
+UNKNOWN_GB_S = 0.5  # without a figure: half of a 10 Gb/s link
+ROWS_KEPT, ERRORS_KEPT, LOG_KEPT = 32_768, 8_192, 8_192  # bytes of one run's answer
+LOGS_KEPT = 150_000  # of all nodes' logs together
+RINGS = {"NCCL_ALGO": "RING"}  # a tree between two nodes tells more than the wire gives
+LOOP = {
+    **RINGS,
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_NVLS_ENABLE": "0",
+}
+
+# What became of a run. ``slow``, ``wrong``: it ran to its end; ``broken``: with an error or on
+# the wrong way; ``hung``: not within its deadline; ``unfit``: it says nothing about hardware.
+Trouble = Literal["", "slow", "wrong", "broken", "hung", "unfit"]
+RunKind = Literal["loop", "pair", "retest", "bisect", "fleet"]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """``gpus`` of each node; ``nodes``: the launcher first; ``number`` names its files."""
+
+    kind: RunKind
+    nodes: tuple[str, ...]
+    sku: Sku
+    gpus: int
+    library: Kind = "engine"
+    round: int = 0
+    number: int = 0
+
+    @property
+    def _at(self) -> tuple[Figure, int] | None:
+        return self.sku.at(self.sku.nic_loop if self.kind == "loop" else self.sku.internode)
+
+    @property
+    def figure(self) -> Figure | None:
+        return self._at[0] if self._at else None
+
+    @property
+    def size(self) -> int:
+        """Bytes: the size the figure is for."""
+        return self._at[1] if self._at else UNJUDGED_SIZE
+
+    @property
+    def ranks(self) -> int:
+        return self.gpus * len(self.nodes)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return LOOP if self.kind == "loop" else RINGS
+
+    @property
+    def program(self) -> str:
+        return f"{ROOT}/{self.library}/{allreduce.TOOL}"
+
+    @property
+    def deadline_s(self) -> int:
+        """For the run itself: its start, and iterations far slower than any that counts."""
+        floor = self.figure.fail_below / SLOWEST if self.figure else UNKNOWN_GB_S
+        moved = 2 * (self.ranks - 1) / self.ranks * self.size / 1e9
+        each = 2 * (allreduce.ITERATIONS + allreduce.WARMUP) + 2  # both halves, and the checks
+        start = START_S + START_EACH_S * (len(self.nodes) - 1)
+        return int(start + each * moved / floor) + 1
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A measurement, why it is no pass, and what each node's log says of the way."""
+
+    collective: Collective
+    measurement: Measurement
+    trouble: Trouble = ""
+    faults: tuple[str, ...] = ()
+    remedy: str = ""
+    evidence: str = ""
+    on_sockets: tuple[str, ...] = ()  # nodes whose log says so, where the SKU has a fabric
+    ways: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        return self.measurement.outcome in (Outcome.PASS, Outcome.WARN) and not self.trouble
+
+
+# Runs the program of one rank: RUN, then variables and the program with its arguments.
+RANK = f"""\
+run=$1
+shift
+if [ -r {layout.NCCL_ENV} ]; then
+  while IFS= read -r line; do
+    case $line in [A-Za-z_]*=*) export "$line" ;; esac
+  done <{layout.NCCL_ENV}
+fi
+unset NCCL_DEBUG_SUBSYS
+export NCCL_DEBUG=INFO NCCL_DEBUG_FILE="${{0%/*}}/log.$run.%h.%p"
+exec env "$@"
+"""
+# Each thing that NCCL's log says of the way, once: RUN, bytes at most.
+DIGEST = r"""
+cd "${0%/*}" || exit 70
+for f in log."$1".*; do
+  [ -f "$f" ] || continue
+  awk '
+    !/NCCL (INFO|WARN)|NCCL version/ { next }
+    { key = $0; sub(/^.*NCCL (INFO|WARN) /, "", key) }
+    key ~ / via / { sub(/^.* via /, "via ", key); sub(/ comm .*$/, "", key); keep = 1 }
+    key !~ /^via / { gsub(/[0-9]+/, "#", key) }
+    key ~ /^via |NET\/|Using network|NVLS multicast|cudaDriver|version|COMPLETE|GPU Direct/ ||
+      /NCCL WARN/ { if (!seen[key]++) print substr($0, 1, 400) }' "$f"
+  rm -f "$f"
+done | head -c "$2"
+"""
+FILES = {"rank": RANK, "digest": DIGEST}
+
+
+def command(one: Collective, session: Session) -> Command:
+    """What the first node is asked; several nodes must be prepared, and trust it."""
+    at, unit = session.directory, f"{session.name}-{one.number}"
+    many = len(one.nodes) > 1
+    if not many:
+        at = f"/run/{unit}"
+    words = " ".join(f"{name}={value}" for name, value in one.environment.items())
+    start = launch.mpirun(session, one.nodes) + " " if many else ""
+    rank = f"sh {at}/rank {one.number} {words} {one.program}"
+    arguments = allreduce.arguments(one.size, one.gpus)
+    kept = min(LOG_KEPT, LOGS_KEPT // len(one.nodes))
+    digest = f"sh {at}/digest {one.number} {kept}"
+    lines = [f"cd {at} || exit 70", "umask 077", f"export HOME={at} TMPDIR={at}"]
+    if not many:
+        lines += [f"cat >{name} <<'X'\n{text}X" for name, text in FILES.items()]
+        lines.append(
+            f"[ -x {one.program} ] || {{ echo '{one.program} is not there' >&2; exit 127; }}"
+        )
+    rows, errors = f"rows.{one.number}", f"errors.{one.number}"
+    lines += [
+        f"timeout -k 5 {one.deadline_s} {start}{rank} {arguments} >{rows} 2>{errors} </dev/null",
+        "r=$?",
+        'part() { echo "## $1"; head -c "$2" | sed \'s/^/|/\'; echo; }',
+        'echo "$r" | part status 20',
+        f"part rows {ROWS_KEPT} <{rows}",
+        f"part errors {ERRORS_KEPT} <{errors}",
+    ]
+    for place, node in enumerate(one.nodes[1:]):
+        reach = f"timeout -k 2 {launch.LOG_S} {session.agent} {session.addresses[node]}"
+        lines.append(f"{reach} {digest} >part.{one.number}.{place} 2>/dev/null </dev/null &")
+    lines.append("wait")
+    lines.append(f"{digest} | part 'log {one.nodes[0]}' {kept}")
+    for place, node in enumerate(one.nodes[1:]):
+        lines.append(f"part 'log {node}' {kept} <part.{one.number}.{place}")
+    lines.append(f"rm -f {rows} {errors} part.{one.number}.*")
+    lines.append("echo '## end'")
+    life = one.deadline_s + launch.LOG_S + 15
+    unit_of = launch.properties(unit, life) if not many else _without_directory(unit, life)
+    shell = f"exec systemd-run --wait --pipe --unit={unit}.service {unit_of} sh -s"
+    return Command("nccl.run", shell, life + 10.0, stdin="\n".join(lines) + "\n", writes=True)
+
+
+def _without_directory(unit: str, life: int) -> str:
+    """The session's directory is the sshd's; the run's unit needs none."""
+    words = launch.properties(unit, life)
+    return words.replace(f"-p RuntimeDirectory={unit} -p RuntimeDirectoryMode=0700 ", "")
+
+
+def parts(text: str) -> dict[str, str]:
+    """The sections of a run's answer, by title; a line of theirs begins with a bar."""
+    found: dict[str, str] = {}
+    title = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            title = line[3:].strip()
+            found[title] = ""
+        elif title and line.startswith("|"):
+            found[title] += line[1:] + "\n"
+    return found
+
+
+def judge(one: Collective, asked: Command, output: Output) -> Judged:
+    """What the run says. Anything but a whole, checked run at the size, the right way, is no pass.
+
+    Never raises for what the text holds.
+    """
+    said = parts(output.stdout)
+    if output.rc is None or output.timed_out or "end" not in said:
+        if output.rc == 127:
+            return _unfit(one, output, one_line(output.stderr, 200), BUILD)
+        said_so = one_line(output.stderr, 200)
+        why = unseen(asked, output) or f"its answer is not whole (status {output.rc}): {said_so}"
+        return _judged(one, output, "hung", [why], said)
+    status = said.get("status", "").strip()
+    rc = int(status) if status.isdigit() else None
+    wrong_way = transport.look(one.sku, one.kind, one.nodes, said)
+    if rc in (124, 137):
+        why = f"not done within {one.deadline_s} s"
+        return _judged(one, output, "hung", [*wrong_way.faults, why], said, wrong_way)
+    text = f"{said.get('rows', '')}\n{said.get('errors', '')}"
+    missing = f"{one.program}" in text and ("not there" in text or "No such file" in text)
+    if rc == 127 or missing:
+        return _unfit(one, output, f"it could not start: {one_line(text, 200)}", BUILD, said)
+    told = allreduce.judge(
+        text, rc, gpus=one.gpus, ranks=one.ranks, size=one.size, figure=one.figure
+    )
+    if told.apart and not told.wrong:
+        return _unfit(one, output, told.untold[0], MPI, said)
+    if told.shrunk and not told.faults:
+        return _unfit(one, output, told.untold[0], MEMORY, said)
+    faults = [*wrong_way.faults, *told.faults]
+    untold = [*told.untold, *wrong_way.untold]
+    if untold and not faults:
+        return _unfit(one, output, f"not told: {'; '.join(untold)}", AGAIN, said, told.speed)
+    trouble: Trouble = ""
+    if told.wrong:
+        trouble = "wrong"
+    elif wrong_way.faults or (faults and told.speed is None) or rc != 0:
+        trouble = "broken"
+    elif faults or told.worries:
+        trouble = "slow"
+    outcome = Outcome.FAIL if faults else Outcome.WARN if told.worries else Outcome.PASS
+    listed = [*faults, *told.worries]
+    return _judged(one, output, trouble, listed, said, wrong_way, outcome, told.speed)
+
+
+MPI = "build nccl-tests with MPI: libopenmpi-dev among the stack's debs, then deploys/nccl.py"
+BUILD = "build nccl-tests on these nodes: pyinfra INVENTORY deploys/nccl.py -y"
+MEMORY = "end what holds the cards' memory (nvidia-smi), or give the SKU a figure of a smaller size"
+AGAIN = "run it again; when it stays so, look at the evidence and try the command on the node"
+
+
+def _unfit(
+    one: Collective,
+    output: Output,
+    why: str,
+    remedy: str,
+    said: Mapping[str, str] | None = None,
+    speed: float | None = None,
+) -> Judged:
+    found = _judged(one, output, "unfit", [why], said or {}, None, Outcome.NOT_RUN, speed)
+    return Judged(**{**found.__dict__, "remedy": remedy})
+
+
+def _judged(
+    one: Collective,
+    output: Output,
+    trouble: Trouble,
+    faults: list[str],
+    said: Mapping[str, str],
+    way: transport.Ways | None = None,
+    outcome: Outcome = Outcome.FAIL,
+    speed: float | None = None,
+) -> Judged:
+    figure = one.figure
+    measurement = Measurement(
+        kind=one.kind,
+        nodes=list(one.nodes),
+        round=one.round,
+        library=one.library,
+        size_bytes=one.size,
+        busbw_gb_s=speed,
+        expected_gb_s=figure.expected if figure else None,
+        warn_below_gb_s=figure.warn_below if figure else None,
+        fail_below_gb_s=figure.fail_below if figure else None,
+        transport=way.text if way else "",
+        outcome=outcome,
+        why=mask(one_line("; ".join(faults), 400)),
+        seconds=output.seconds or None,
+    )
+    shown = "\n".join(said.get(part, "").strip() for part in ("rows", "errors")).strip()
+    return Judged(
+        one,
+        measurement,
+        trouble,
+        tuple(faults),
+        evidence=mask(cut(shown or output.stderr or output.stdout)),
+        on_sockets=tuple(way.on_sockets) if way else (),
+        ways=way.by_node if way else {},
+    )
