@@ -34,9 +34,9 @@ LOOP = {
     "NCCL_NVLS_ENABLE": "0",
 }
 
-# What became of a run. ``slow``, ``wrong``: it ran to its end; ``broken``: with an error or on
-# the wrong way; ``hung``: not within its deadline; ``unfit``: it says nothing about hardware.
-Trouble = Literal["", "slow", "wrong", "broken", "hung", "unfit"]
+# What became of a run. ``slow``, ``wrong`` (data), ``way`` (the wrong one): it ran to its end;
+# ``broken``: it failed; ``hung``: not within its deadline; ``unfit``: says nothing of hardware.
+Trouble = Literal["", "slow", "wrong", "way", "broken", "hung", "unfit"]
 RunKind = Literal["loop", "pair", "retest", "bisect", "fleet"]
 
 
@@ -102,7 +102,8 @@ class Judged:
 
     @property
     def good(self) -> bool:
-        return self.measurement.outcome in (Outcome.PASS, Outcome.WARN) and not self.trouble
+        """It ran to its end and gave what doesn't fail, be it slower than it should be."""
+        return self.measurement.outcome is not Outcome.FAIL and self.trouble in ("", "slow")
 
 
 # Runs the program of one rank: RUN, then variables and the program with its arguments.
@@ -126,8 +127,9 @@ for f in log."$1".*; do
   awk '
     !/NCCL (INFO|WARN)|NCCL version/ { next }
     { key = $0; sub(/^.*NCCL (INFO|WARN) /, "", key) }
-    key ~ / via / { sub(/^.* via /, "via ", key); sub(/ comm .*$/, "", key); keep = 1 }
+    key ~ / via / { sub(/^.* via /, "via ", key); sub(/ comm .*$/, "", key) }
     key !~ /^via / { gsub(/[0-9]+/, "#", key) }
+    key ~ /COMPLETE/ { key = "COMPLETE" }
     key ~ /^via |NET\/|Using network|NVLS multicast|cudaDriver|version|COMPLETE|GPU Direct/ ||
       /NCCL WARN/ { if (!seen[key]++) print substr($0, 1, 400) }' "$f"
   rm -f "$f"
@@ -233,12 +235,16 @@ def judge(one: Collective, asked: Command, output: Output) -> Judged:
     trouble: Trouble = ""
     if told.wrong:
         trouble = "wrong"
-    elif wrong_way.faults or (faults and told.speed is None) or rc != 0:
+    elif (told.faults and told.speed is None) or rc != 0:
         trouble = "broken"
+    elif wrong_way.faults:
+        trouble = "way"
     elif faults or told.worries:
         trouble = "slow"
     outcome = Outcome.FAIL if faults else Outcome.WARN if told.worries else Outcome.PASS
     listed = [*faults, *told.worries]
+    if not listed and one.figure is None:
+        outcome, listed = Outcome.NOT_RUN, [f"no figure is recorded for {one.sku.name}"]
     return _judged(one, output, trouble, listed, said, wrong_way, outcome, told.speed)
 
 

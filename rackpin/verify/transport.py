@@ -68,7 +68,7 @@ def _one(sku: Sku, kind: str, node: str, log: NcclLog, ways: Ways) -> None:
         if net:
             direct = all("/GDRDMA" in via for via in net)
             words += ["GDRDMA" if direct else "no GDRDMA", f"{len(used)} HCAs"]
-    if log.nvls:
+    if log.nvls and kind != "loop":
         words.append("NVLS")
     local = [via for via in log.transports if via.startswith(_LOCAL)]
     if kind == "loop" and local:
