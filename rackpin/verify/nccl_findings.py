@@ -10,6 +10,7 @@ from rackpin.skus import Figure, Sku
 from rackpin.verify.blame import named
 from rackpin.verify.group import DRIFT_BELOW, Group
 from rackpin.verify.nccl_run import Judged
+from rackpin.verify.pairs import Pair
 
 LOOP, PAIRS, FLEET = "nccl.loop", "nccl.pairs", "nccl.fleet"
 BURNIN, CLEANUP = "nccl.burnin", "nccl.cleanup"
@@ -84,10 +85,11 @@ def of_loop(one: Judged) -> Finding:
 
 
 def of_pairs(group: Group) -> list[Finding]:
-    return [_of_node(group, node) for node in group.nodes]
+    unstable = group.matrix.unstable()
+    return [_of_node(group, node, unstable) for node in group.nodes]
 
 
-def _of_node(group: Group, node: str) -> Finding:
+def _of_node(group: Group, node: str, unstable: Sequence[Pair]) -> Finding:
     sku, partners = group.sku, group.matrix.partners(node)
     good = {name: one for name, one in partners.items() if not group.matrix.bad(one)}
     results = list(partners.values())
@@ -120,7 +122,7 @@ def _of_node(group: Group, node: str) -> Finding:
             node, PAIRS, Outcome.NOT_RUN, f"not checked: {why}: {text}",
             sku=sku, remedy=MEASURE.format(sku=sku.name), source=one, speed=speed,
         )  # fmt: skip
-    odd = [other for pair in group.matrix.unstable() if node in pair for other in pair]
+    odd = [other for pair in unstable if node in pair for other in pair]
     partner = next((other for other in odd if other != node and other not in group.out), None)
     lost = group.unfit.get(node)
     outcome, remedy = Outcome.PASS, ""
