@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rackpin.checks import (
     address,
     apt,
+    baseline,
     clock,
     clock_source,
     collective,
@@ -39,12 +40,15 @@ from rackpin.checks import (
     kernel,
     limits,
     listeners,
+    long_prompts,
+    nccl_mapped,
     net_fabric,
     ray_cluster,
     running,
     secrets,
     smoke,
     sysctl,
+    tensor_parallel,
     units,
     upgrades,
     versions,
@@ -114,6 +118,10 @@ ALL: tuple[Check, ...] = (
     ray_cluster.CHECK,
     collective.CHECK,
     smoke.CHECK,
+    tensor_parallel.CHECK,
+    nccl_mapped.CHECK,
+    baseline.CHECK,
+    long_prompts.CHECK,
 )
 
 

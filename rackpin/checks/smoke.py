@@ -49,7 +49,7 @@ def command(ctx: Context, instance: Instance) -> Command:
     }
     unit = layout.vllm_unit(instance.name)
     shell = f"systemctl is-active -q {unit} || exit {INACTIVE}\nexec {layout.PYTHON} -I -"
-    script = probe.text("smoke", params=params)
+    script = probe.text("client", "smoke", params=params)
     return Command(f"smoke.{instance.name}", shell, deadline_s=DEADLINE_S, stdin=script, slow=True)
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rackpin.checks import batch, judge, plan, probe, ray_cluster, sysctl, upgrades
+from rackpin.checks import batch, judge, nccl_mapped, plan, probe, ray_cluster, sysctl, upgrades
 from rackpin.checks.base import Check, Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding
-from tests.unit import apt_samples, host_samples
+from tests.unit import apt_samples, host_samples, serving_samples
 
 DATA = Path(__file__).parent / "data" / "checks"
 
@@ -137,6 +137,8 @@ def good(ctx: Context) -> dict[str, Output]:
         **host_samples.answers(),
         ray_cluster.NAME: ok(probe_text(ray_facts(ctx))),
         "smoke.two": ok(probe_text(smoke_facts())),
+        "tp.log.two": ok(serving_samples.journal(serving_samples.log_text())),
+        nccl_mapped.COMMAND.name: ok(probe_text(serving_samples.nccl_facts())),
     }
 
 

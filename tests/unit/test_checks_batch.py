@@ -160,7 +160,7 @@ def test_every_nodes_script_is_valid_sh_and_its_probes_valid_python(target: Targ
 
 def test_parameters_reach_a_probe_as_they_are() -> None:
     params = {"text": 'it\'s "quoted" \\ {x} \n \u00e9', "n": 1}
-    source = probe.text("smoke", params=params)
+    source = probe.text("client", "smoke", params=params)
     names: dict[str, object] = {"__name__": "probe"}
     exec(compile(source, "probe", "exec"), names)
     import json

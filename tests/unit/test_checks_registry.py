@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rackpin.checks import ALL, judge, plan, run_node
+from rackpin.checks import ALL, DEFAULT, judge, plan, run_node
 from rackpin.checks.base import Command, Context, Output, Outputs, Question, mask
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome, is_ready
@@ -41,7 +41,7 @@ def test_a_healthy_head_passes_everything(target: Target) -> None:
         "address.engine", "clock", "disk", "guard.upgrades", "guard.needrestart", "apt.sources",
         "apt.pins", "listeners",
         "secrets.ps", "secrets.files", "ray.cluster", "ray.placement", "collective.all_nodes",
-        "smoke.two", "smoke.two.auth",
+        "smoke.two", "smoke.two.auth", "tp.two", "nccl.mapped",
     }  # fmt: skip
 
 
@@ -133,7 +133,7 @@ class Broken:
 
 def test_a_broken_check_is_a_finding_and_not_the_end(target: Target) -> None:
     ctx = samples.context(target)
-    findings = run_node(ctx, lambda commands: samples.good(ctx), [Broken(), *ALL])
+    findings = run_node(ctx, lambda commands: samples.good(ctx), [Broken(), *DEFAULT])
     broken = [f for f in findings if f.check == "broken"]
     assert [f.outcome for f in broken] == [Outcome.NOT_RUN, Outcome.FAIL]
     assert "ZeroDivisionError" in broken[1].summary

@@ -16,7 +16,7 @@ from rackpin.checks.base import INACTIVE, Context, Output
 from rackpin.checks.summary import instance_results
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
-from rackpin.probes.smoke import read_key
+from rackpin.probes.client import read_key
 from tests.unit import checks_samples as samples
 from tests.unit.checks_samples import found, good, ok, probe_text, replaced
 from tests.unit.fake_engine import KEY, Engine
@@ -54,7 +54,7 @@ def ask(env_file: Path, port: int, total_s: int = 30) -> Output:
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-I", "-"],
-        input=probe.text("smoke", params=params),
+        input=probe.text("client", "smoke", params=params),
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,94 @@
+"""Which processes are an engine's ranks, by the names that vLLM and Ray give them."""
+
+from __future__ import annotations
+
+from packaging.version import InvalidVersion, Version
+
+from rackpin import layout
+from rackpin.checks import gpuinfo
+from rackpin.checks.base import Context
+from rackpin.checks.procinfo import Proc
+from rackpin.inventory import Instance
+from rackpin.stack.lock import Lock
+
+# The kernel keeps 15 characters. RayWorkerWrapper up to vLLM 0.2x, RayWorkerProc after it.
+RAY_WORKER = "ray::RayWorker"
+LOCAL_WORKER = "VLLM::Worker"
+ENGINE_CORE = "VLLM::EngineCor"
+# vLLM names its own processes since 0.10.2; up to 0.4.2 it used Ray on one node as well, where
+# an actor stands for each rank. Between them local workers are called python.
+NAMED_FROM = Version("0.10.2")
+RAY_ALWAYS_UP_TO = Version("0.4.2")
+
+
+def engine_nccl(lock: Lock) -> tuple[str, str] | None:
+    """Distribution and version of the NCCL wheel that the engine is meant to load, if any."""
+    pinned = lock.host.nccl.engine
+    if pinned is not None:
+        return pinned.distribution, pinned.version
+    found = [(n, v) for n, v in lock.dists.items() if n.startswith("nvidia-nccl-cu")]
+    return found[0] if found else None
+
+
+def on_cards(ctx: Context) -> bool:
+    """Whether this stack's engine works on this node's cards; a build for CPU leaves them alone."""
+    return gpuinfo.has_cards(ctx) and engine_nccl(ctx.lock) is not None
+
+
+def engine_version(ctx: Context) -> Version | None:
+    try:
+        return Version(ctx.lock.engine.version)
+    except InvalidVersion:
+        return None
+
+
+def has_names(ctx: Context, instance: Instance) -> bool:
+    """Whether this version's ranks can be told from other processes by their names."""
+    version = engine_version(ctx)
+    if instance.executor == "ray":
+        return True
+    return version is not None and (version >= NAMED_FROM or version <= RAY_ALWAYS_UP_TO)
+
+
+def in_one_process(ctx: Context, instance: Instance) -> bool:
+    """A single rank works inside the engine's own process, without a worker of its own."""
+    return instance.tp * instance.pp == 1
+
+
+def of_instance(ctx: Context, instance: Instance, procs: dict[int, Proc]) -> list[Proc]:
+    """Processes on this node that may hold a part of the engine: its unit's, and Ray's workers."""
+    unit = layout.vllm_unit(instance.name)
+    mine = [proc for proc in procs.values() if proc.unit == unit]
+    return mine + (ray_workers(procs) if instance.executor == "ray" else [])
+
+
+def ray_workers(procs: dict[int, Proc]) -> list[Proc]:
+    """Engine ranks under this node's Ray, of whichever engine."""
+    units = (layout.RAY_HEAD_UNIT, layout.RAY_WORKER_UNIT)
+    return [p for p in procs.values() if p.unit in units and p.comm.startswith(RAY_WORKER)]
+
+
+def ranks(ctx: Context, instance: Instance, procs: dict[int, Proc]) -> list[Proc]:
+    """The engine's rank processes on this node. Ray's are those of all its engines together."""
+    if instance.executor == "ray":
+        return ray_workers(procs)
+    unit = layout.vllm_unit(instance.name)
+    mine = [proc for proc in procs.values() if proc.unit == unit]
+    if in_one_process(ctx, instance):
+        cores = [proc for proc in mine if proc.comm == ENGINE_CORE]
+        named = (version := engine_version(ctx)) is not None and version >= NAMED_FROM
+        return cores if named else [proc for proc in mine if proc.envs][:1]
+    return [p for p in mine if p.comm.startswith((LOCAL_WORKER, RAY_WORKER))]
+
+
+def wanted(ctx: Context, instance: Instance) -> int:
+    """How many ranks :func:`ranks` should find on this node."""
+    if instance.executor == "local":
+        return instance.gpus_per_node
+    here = [i for i in ctx.fleet.config.instances if i.executor == "ray"]
+    return sum(i.gpus_per_node for i in here if ctx.node.name in i.nodes)
+
+
+def working_here(ctx: Context) -> list[Instance]:
+    """Engines with ranks on this node."""
+    return [i for i in ctx.fleet.config.instances if ctx.node.name in i.nodes]
