@@ -150,7 +150,9 @@ def judge_after(facts: dict[str, Any], told: Told) -> None:
     texts = []
     for name in ("before", "after"):
         answer = part(facts, name)
-        if answer.get("status") != 200 or not answer.get("text"):
+        if not answer:
+            told.untold.append(f"the short prompt {name}")
+        elif answer.get("status") != 200 or not answer.get("text"):
             body = one_line(str(answer.get("body", "empty text")), 120)
             told.faults.append(f"the short prompt {name}: status {answer.get('status')}, {body}")
         texts.append(answer.get("text"))

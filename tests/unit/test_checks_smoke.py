@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from rackpin.findings import Finding, Outcome
 from rackpin.probes.client import read_key
 from tests.unit import checks_samples as samples
 from tests.unit.checks_samples import found, good, ok, probe_text, replaced
-from tests.unit.fake_engine import KEY, Engine
+from tests.unit.fake_engine import KEY, running
 
 
 @pytest.fixture
@@ -36,14 +34,8 @@ def env_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[int]:
-    handler = type("Faulty", (Engine,), {"fault": getattr(request, "param", ""), "asked": 0})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
+    with running(getattr(request, "param", "")) as port:
+        yield port
 
 
 def ask(env_file: Path, port: int, total_s: int = 30) -> Output:
