@@ -13,9 +13,11 @@ from rackpin.report.text import clean, cut, encodable, fair_cap, one_line, plura
 KEPT_OUTPUT = 64 * 1024  # characters of one evidence output in report.json
 KEPT_TOTAL = 24_000_000  # and of all of them together
 SHOWN_OUTPUT = 8_000  # characters of one evidence output in the HTML and JUnit files
-# Bytes of escaped text in the HTML file: 200 nodes × 20 findings stay below 5 MB with these.
-SHOWN_BAD, SHOWN_PASS, SHOWN_WORDS, SHOWN_CHANGES = 1_500_000, 500_000, 900_000, 300_000
+# Bytes of escaped text in the HTML file: 200 nodes × 20 findings and the pairs of 64 nodes stay
+# below 5 MB with these.
+SHOWN_BAD, SHOWN_PASS, SHOWN_WORDS, SHOWN_CHANGES = 1_300_000, 450_000, 850_000, 250_000
 SHOWN_NOTES = 100
+SHOWN_WHY, SHOWN_VALUE = 240, 80  # characters of a collective's reason and of an outlier's words
 _BLOCKS = ("output", "command", "remedy")  # keep their line breaks
 _MEASURED = ("busbw_gb_s", "expected_gb_s", "warn_below_gb_s", "fail_below_gb_s", "seconds")
 _WORDS = ("summary", "expected", "remedy", "source")
@@ -60,10 +62,13 @@ def presentable(report: Report) -> Report:
         for key in _WORDS:
             finding[key] = _fit(finding[key], cap_words)
     for one in data["measurements"]:
-        one["why"], one["transport"] = _fit(one["why"], 400), _fit(one["transport"], 200)
+        one["why"], one["transport"] = (
+            cut(one["why"], SHOWN_WHY),
+            cut(one["transport"], SHOWN_VALUE),
+        )
     for one in data["outliers"]:
         for key in ("what", "value", "usual"):
-            one[key] = cut(one[key], 200)
+            one[key] = cut(one[key], SHOWN_VALUE)
     for node in data["nodes"]:
         node["reason"] = _fit(node["reason"], 600)
         more = len(node["changes"]) - cap_changes

@@ -82,7 +82,13 @@ def test_the_worst_text_everywhere_stays_small(tmp_path: Path) -> None:
     findings = [
         samples.finding(n, f"a.{k}", "fail", text, **more) for n in names for k in range(20)
     ]
-    written = write(samples.report(nodes, findings, ready=False), tmp_path)
+    bad = {"why": text, "transport": text, "outcome": Outcome.FAIL}
+    night = fleet(64)
+    measured = [one.model_copy(update=bad) for one in night.measurements]
+    words = {"value": text, "usual": text, "what": text}
+    odd = [night.outliers[0].model_copy(update={"node": n, **words}) for n in names * 5]
+    made = samples.report(nodes, findings, ready=False, measurements=measured, outliers=odd)
+    written = write(made, tmp_path)
     assert written.html.stat().st_size < 5_000_000 and written.junit.stat().st_size < 5_000_000
 
 
