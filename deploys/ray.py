@@ -2,7 +2,7 @@
 
 from rackpin.deploy import apply_files, here
 from rackpin.operations import units
-from rackpin.operations_verify import admit
+from rackpin.operations_verify import admit, judge_admission
 
 node = here()
 wish = node.wish("ray")
@@ -10,5 +10,6 @@ SETTLE_S = 180  # a worker waits for its head within this; longer waits go on wi
 
 if node.target.fleet.in_ray(node.target.node):
     apply_files("ray", wish)
-    admit(name="ray: admit", run=node.run, target=node.target)
+    admit(name="ray: look", run=node.run, target=node.target)
+    judge_admission(name="ray: admit", run=node.run, target=node.target)
     units(name="ray: unit", names=wish.units, settle_s=SETTLE_S)

@@ -2,7 +2,7 @@
 
 from rackpin.deploy import apply_files, here
 from rackpin.operations import units
-from rackpin.operations_verify import admit
+from rackpin.operations_verify import admit, judge_admission
 
 node = here()
 wish = node.wish("serve")
@@ -10,7 +10,8 @@ wish = node.wish("serve")
 if wish.units:
     instances = node.target.fleet.instances_on(node.target.node)
     apply_files("serve", wish)
-    admit(name="serve: admit", run=node.run, target=node.target)
+    admit(name="serve: look", run=node.run, target=node.target)
+    judge_admission(name="serve: admit", run=node.run, target=node.target)
     units(
         name="serve: engines",
         names=wish.units,

@@ -23,6 +23,7 @@ from rackpin.fleet import mark as marks
 from rackpin.fleet import quarantine
 from rackpin.operations import feed, refuse
 from rackpin.runlog import RunLog
+from rackpin.verify.deployed import LogWatch, asker
 from rackpin.verify.session import Session
 
 
@@ -44,13 +45,14 @@ def keep_mark(run: RunLog, session: Session, name: str) -> None:
 @operation()
 def admit(run: RunLog, target: Target) -> Iterator[Any]:
     """
-    Let only a node serve that was found good with this lock and this hardware.
+    Look at a node that may serve, unless its mark says that it is good.
 
     + run: the log of this run
     + target: the node, its fleet and lock
 
-    A node whose mark says so is not asked again. Of another one everything is asked that needs
-    neither Ray nor an engine, cards under load included; when it isn't good it stops here.
+    A mark counts for its lock and its hardware. Of another node everything is asked that needs
+    neither Ray nor an engine, cards under load included; :func:`judge_admission` then stops it
+    when it isn't good.
     """
     name = target.node.name
     if name in run.admitted:
@@ -65,7 +67,25 @@ def admit(run: RunLog, target: Target) -> Iterator[Any]:
     if not host.state.is_executing:
         host.noop(f"{name} is to be looked at: {'; '.join(why) or 'it was not ready'}")
         return
-    findings = run.gate.node(name, remote(ask))
+    run.gate.node(name, remote(ask))
+    host.noop(f"{name} was looked at")
+    yield from ()
+
+
+@operation()
+def judge_admission(run: RunLog, target: Target) -> Iterator[Any]:
+    """
+    Ask what the nodes that :func:`admit` looked at are asked together; stop those that aren't good.
+
+    + run: the log of this run
+    + target: the node, its fleet and lock
+    """
+    name = target.node.name
+    if not host.state.is_executing or name in run.admitted or name not in run.gate.nodes:
+        host.noop("admitted")
+        return
+    once(run, run.gate)
+    findings = run.gate.nodes[name].findings
     keep_mark(run, run.gate, name)
     if is_ready(findings):
         run.admitted.add(name)
@@ -75,6 +95,16 @@ def admit(run: RunLog, target: Target) -> Iterator[Any]:
     bad = blocking(findings)
     first = f"{bad[0].check}: {bad[0].summary}" if bad else "no finding at all"
     yield refuse(f"{name} may not serve: {len(bad)} finding(s), first: {first}")
+
+
+def once(run: RunLog, session: Session) -> None:
+    """What nodes are asked together, by whichever host comes first; the others wait for it."""
+    with run.turn:
+        if id(session) in run.asked_together:
+            return
+        run.asked_together.add(id(session))
+        names = [name for name in session.nodes if not run.nodes[name].failed]
+        session.together(names, asker(host.state), LogWatch())
 
 
 @operation()
@@ -103,6 +133,7 @@ def report_node(run: RunLog, target: Target) -> Iterator[Any]:
     if not host.state.is_executing:
         host.noop("reported")
         return
+    once(run, run.session)
     run.verified = True
     name = target.node.name
     findings = run.findings.get(name, [])

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gevent.lock import RLock
 from pyinfra import logger
 from pyinfra.api import BaseStateCallback
 from pyinfra.api.state import StateStage
@@ -39,7 +40,8 @@ from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.report.history import history
 from rackpin.stack.lock import Lock, load_stack
 from rackpin.stack.pins import StackError
-from rackpin.verify.session import Session, at_least
+from rackpin.verify.memory import at_least
+from rackpin.verify.session import Session
 
 CONNECT = "connect"
 
@@ -68,6 +70,8 @@ class RunLog(BaseStateCallback):
         earlier = history(self.report_dir(), lock.digest) if at_least(level, "fleet") else {}
         self.session = Session(fleet, lock, level, history=earlier)
         self.gate = Session(fleet, lock, level, serving=False)  # before anything serves
+        self.turn = RLock()
+        self.asked_together: set[int] = set()  # sessions whose nodes were asked together
         self.admitted: set[str] = set()  # nodes that were found good by their mark or in this run
         self.notes: list[str] = []
         self.surveys: dict[str, Any] | None = None  # by node, once the fleet was looked at
@@ -186,7 +190,7 @@ class RunLog(BaseStateCallback):
             measurements=self.gate.measurements + self.session.measurements,
             outliers=self.session.outliers,
             stage_seconds=self.stage_seconds,
-            notes=self.notes,
+            notes=[*self.notes, *self.gate.notes, *self.session.notes],
         )
 
     def report_dir(self) -> Path:

@@ -64,7 +64,7 @@ def make(session: Session, course: Course) -> Report:
         findings=findings,
         measurements=session.measurements,
         outliers=session.outliers,
-        notes=course.notes,
+        notes=course.notes + session.notes,
     )
 
 

@@ -15,7 +15,7 @@ from rackpin.findings import Finding, Outcome
 from rackpin.fleet import mark as marks
 from rackpin.fleet.identity import Card, Identity, parse
 from rackpin.fleet.mark import Mark
-from rackpin.verify import session as sessions
+from rackpin.verify import memory
 from rackpin.verify.idle import HOLDERS, busy
 from rackpin.verify.session import Session
 from tests.unit import checks_samples, gpu_samples
@@ -25,7 +25,7 @@ IDENTITY_TEXT = (
     "@@ hcas\n@@ nics\n@@ pci\n@@ memory\n1000\n@@ disks\n@@ keys\n@@ end\n"
 )
 IDLE, SERVES = "end\n", "unit vllm@two.service\nprocess python3 4711\nend\n"
-MEASURED = {"gpu.allreduce busbw_gb_s": 471.0}
+MEASURED = {"gpu.allreduce.engine busbw_gb_s": 471.0}
 
 
 @dataclass
@@ -156,21 +156,25 @@ def gpu(target: Target) -> Context:
     return gpu_samples.context(target, "h100-sxm-8")
 
 
-def remembered(ctx: Context, mark: Mark | None, counts: bool = True) -> Finding:
-    asked = sessions.Asked(mark=mark, busy=["vllm@two"], answered=True)
-    return sessions.remembered(ctx, gpu_allreduce.CHECK, asked, counts)
+def remembered(ctx: Context, mark: Mark | None) -> Finding:
+    asked = memory.Asked(mark=mark, busy=["vllm@two"], answered=True, identity=Identity())
+    (found,) = memory.remembered(ctx, gpu_allreduce.CHECK, asked)
+    return found
 
 
 def test_a_busy_node_is_not_disturbed(gpu: Context) -> None:
-    mark = Mark(node="head1", lock="l", state="ready", level="node", at="2026-08-01T10:00",
-                run="r", measured=MEASURED)  # fmt: skip
+    mark = Mark(
+        node="head1", lock=gpu.lock.digest, state="ready", level="node", at="2026-08-01T10:00",
+        run="r", measured=MEASURED,
+    )  # fmt: skip
     good = remembered(gpu, mark)
     assert good.outcome is Outcome.PASS and good.metrics == {"busbw_gb_s": 471.0}
     assert "2026-08-01" in good.summary and "vllm@two" in good.summary
     unknown = remembered(gpu, None)
     assert unknown.outcome is Outcome.NOT_RUN and not unknown.required and unknown.remedy
-    assert remembered(gpu, mark, counts=False).outcome is Outcome.NOT_RUN
-    bad = mark.model_copy(update={"state": "not_ready", "why": ["gpu.allreduce"]})
+    other = mark.model_copy(update={"lock": "00"})
+    assert remembered(gpu, other).outcome is Outcome.NOT_RUN
+    bad = mark.model_copy(update={"state": "not_ready", "why": ["gpu.allreduce.engine"]})
     assert remembered(gpu, bad).outcome is Outcome.FAIL, "a slow node stays slow while it serves"
 
 
