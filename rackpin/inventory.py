@@ -245,7 +245,11 @@ class Fleet(Model):
 
     def instances_on(self, node: Node) -> list[Instance]:
         """Engines whose API server runs on this node, if none of their nodes is kept out."""
-        mine = (i for i in self.config.instances if i.nodes[0] == node.name)
+        return [i for i in self.instances_over(node) if i.nodes[0] == node.name]
+
+    def instances_over(self, node: Node) -> list[Instance]:
+        """Engines with ranks on this node, if none of their nodes is kept out."""
+        mine = (i for i in self.config.instances if node.name in i.nodes)
         return [i for i in mine if not self.kept_out.keys() & set(i.nodes)]
 
     def waiting(self) -> dict[str, list[str]]:

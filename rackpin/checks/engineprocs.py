@@ -85,10 +85,9 @@ def wanted(ctx: Context, instance: Instance) -> int:
     """How many ranks :func:`ranks` should find on this node."""
     if instance.executor == "local":
         return instance.gpus_per_node
-    here = [i for i in ctx.fleet.config.instances if i.executor == "ray"]
-    return sum(i.gpus_per_node for i in here if ctx.node.name in i.nodes)
+    return sum(i.gpus_per_node for i in working_here(ctx) if i.executor == "ray")
 
 
 def working_here(ctx: Context) -> list[Instance]:
     """Engines with ranks on this node."""
-    return [i for i in ctx.fleet.config.instances if ctx.node.name in i.nodes]
+    return ctx.fleet.instances_over(ctx.node)

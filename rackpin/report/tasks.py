@@ -17,12 +17,6 @@ _STOPPED: dict[str, tuple[str, Kind, str, str]] = {
         "Look at its console (BMC) and network, try ssh by hand, then run again.",
     ),
     "failed": ("failed", "fail", NO_REASON, _RESUME),
-    "skipped": (
-        "skipped",
-        "blocked",
-        NO_REASON,
-        "Was not touched. Clear what stopped the run, then run again.",
-    ),
     "not_ready": (
         "not ready",
         "blocked",
@@ -55,6 +49,7 @@ def stopped(nodes: list[NodeView]) -> list[Task]:
             node.result is None
             or node.good
             or node.kept_out
+            or node.state == "skipped"
             or (node.state == "not_ready" and explained)
         ):
             continue

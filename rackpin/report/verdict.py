@@ -76,19 +76,19 @@ def state_of(state: NodeState, findings: list[Finding]) -> NodeState:
 def judge(report: Report) -> Verdict:
     """Ready only if the report says so and nothing in it speaks against it.
 
-    Quarantined nodes and their findings are left out, but counted and named: they neither make
-    a report ready nor keep it from being ready.
+    Quarantined nodes and their findings are left out, and nodes that nobody asked for; both are
+    counted and named: they neither make a report ready nor keep it from being ready.
     """
     findings = by_node(report)
     out = quarantined(report)
-    nodes = [node for node in report.nodes if node.name not in out]
+    nodes = [n for n in report.nodes if n.name not in out and n.state != "skipped"]
     states = Counter(state_of(node.state, findings[node.name]) for node in report.nodes)
     counts = Counter(kind_of(one) for one in report.findings if one.node not in out)
     against: list[str] = []
     if report.partial:
         against.append("the run ended early: not everything was asked")
     if not nodes:
-        against.append("every node is quarantined" if report.nodes else "no node was asked")
+        against.append("every node is quarantined" if out else "no node was asked")
     for node in nodes:
         if node.state == "ready" and not is_ready(findings[node.name]):
             why = "its findings say otherwise" if findings[node.name] else "no check was made"
@@ -96,7 +96,7 @@ def judge(report: Report) -> Verdict:
     against += [
         f"{plural(states[state], 'node')} {state.replace('_', ' ')}"
         for state in STATES
-        if state not in ("ready", QUARANTINED) and states[state]
+        if state not in ("ready", "skipped", QUARANTINED) and states[state]
     ]
     if counts["fail"]:
         against.append(plural(counts["fail"], "failed check"))

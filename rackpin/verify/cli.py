@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from rackpin.findings import LEVELS, Level
+from rackpin.findings import LEVELS, Level, blocking, is_ready
 from rackpin.options import inventory_data
+
+if TYPE_CHECKING:
+    from rackpin.verify.session import Session
 
 NOT_READY, WRONG, INTERRUPTED = 1, 2, 130
 
@@ -91,7 +95,27 @@ def verify_command(
     reports.terminal(document, console, html=written.html, everything=everything)
     if against is not None:
         show_changes(written.json, against)
-    leave(code or (0 if document.ready else NOT_READY))
+    good = document.ready
+    if hosts and (out := [name for name in names if name in fleet.kept_out]):
+        good = show_kept_out(session, out) and (good or set(out) == set(names))
+    leave(code or (0 if good else NOT_READY))
+
+
+def show_kept_out(session: Session, names: Sequence[str]) -> bool:
+    """What was found of quarantined nodes that were asked by name; whether they could serve."""
+    good = True
+    for name in names:
+        findings = session.nodes[name].findings if name in session.nodes else []
+        bad = blocking(findings)
+        if is_ready(findings):
+            click.echo(f"{name} is quarantined, and nothing that was asked speaks against it; "
+                       f"let it in: rackpin quarantine {name} --lift")  # fmt: skip
+            continue
+        good = False
+        click.echo(f"{name} is quarantined, and for good reason: {len(bad)} finding(s)")
+        for finding in bad:
+            click.echo(f"  {finding.check}: {finding.summary}\n    → {finding.remedy}")
+    return good
 
 
 def show_changes(newer: Path, against: str) -> None:

@@ -128,15 +128,19 @@ class Session:
         ready = is_ready(asked.findings)
         old = asked.mark if asked.counts(self.lock.digest) else None
         level = old.level if old and at_least(old.level, self.level) else self.level
-        bad = [f for f in asked.findings if f.outcome is Outcome.FAIL or _blocks(f)]
+        bad = {f.check for f in asked.findings if f.outcome is Outcome.FAIL or _blocks(f)}
+        if self.serving and old:  # what wasn't asked again isn't mended by that
+            bad |= set(old.why) - {f.check for f in asked.findings}
+        # A quick look asks no engine: it makes no node ready that wasn't.
+        whole = self.serving and (at_least(self.level, "node") or (old and old.state == "ready"))
         made = Mark(
             node=name,
             lock=self.lock.digest,
-            state="not_ready" if not ready else "ready" if self.serving else "admitted",
+            state="not_ready" if bad or not ready else "ready" if whole else "admitted",
             level=level,
             at=at,
             run=run,
-            why=sorted({f.check for f in bad}),
+            why=sorted(bad),
             measured=(old.measured if old else {}) | measured(asked.findings),
             identity=asked.identity,
         )

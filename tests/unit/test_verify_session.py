@@ -110,6 +110,24 @@ def test_a_failure_is_in_the_mark_and_a_lower_level_keeps_the_higher(head: Node)
     assert mark.measured == MEASURED
 
 
+def test_a_quick_look_does_not_mend_what_a_longer_one_found(head: Node) -> None:
+    head.mark = Mark(
+        node="head1", lock=head.ctx.lock.digest, state="not_ready", level="node", at="x", run="r0",
+        why=["disk", "smoke.two"], identity=parse(IDENTITY_TEXT.splitlines()),
+    ).model_dump_json()  # fmt: skip
+    verify = session(head, level="quick")
+    verify.node("head1", head)
+    mark = made(head, verify)
+    assert (mark.state, mark.why) == ("not_ready", ["smoke.two"]), "disk was asked again"
+    head.mark = ""
+    verify.node("head1", head)
+    assert made(head, verify).state == "admitted", "no engine was asked"
+    head.mark = mark.model_dump_json()
+    verify = session(head)
+    verify.node("head1", head)
+    assert made(head, verify).state == "ready"
+
+
 def test_what_was_measured_on_other_hardware_is_forgotten(head: Node) -> None:
     other = Identity(machine_id="aa", driver=True, gpus={"0000:1b:00.0": Card(uuid="GPU-9")})
     head.mark = Mark(
