@@ -52,7 +52,10 @@ OF_CARDS = (
     *("gpu.persistence", "gpu.vbios", "fabric.gpus", "fabric.nvlink"),
 )
 # Only a measurement or the node's recorded identity can show these.
-ELSEWHERE = ("slow-link", "wrong-data", "gpu-swapped", "hca-order")
+ELSEWHERE = (
+    *("slow-link", "wrong-data", "sockets", "no-gdr", "rank-hang"),
+    *("gpu-swapped", "hca-order"),
+)
 SEEN = [fault for fault in possible("h100-sxm-8") if fault in FOUND and fault not in BLIND]
 
 
