@@ -63,6 +63,9 @@ class Counters:
             return [question.not_run("its answer is not whole")]
         if not ports:
             return [question.not_run(f"there is no port in {SYS}; see fabric.hcas")]
+        if not any(ports.values()):
+            why = "no port counts errors: they are virtual functions, or of another vendor"
+            return [question.not_run(why, required=False)]
         told = Told()
         metrics = totals(ports)
         for name, limit in (THRESHOLDS | ONLY_WARN).items():

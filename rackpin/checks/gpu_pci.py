@@ -28,7 +28,10 @@ REGISTERS = Command(
     value=$((value >> 8))
   done
 }
-aer() { sed -n 's/^TOTAL_ERR_[A-Z]* //p' "$1/aer_dev_$2" 2>/dev/null; }
+aer() { # requests that nobody answers are usual while devices are looked for
+  awk '$1 !~ /^(TOTAL_|UnsupReq|AdvNonFatalErr)/ {n += $2; s = 1} END {if (s) print n}' \
+    "$1/aer_dev_$2" 2>/dev/null
+}
 row() {
   express "$2/config"; set -- "$1" "$2" "${2%/*}"
   get "$2/current_link_speed"; cs=$value; get "$2/max_link_speed"; ms=$value

@@ -74,7 +74,7 @@ TOPICS = (
             _rule(r"(?P<who>[0-9a-f:.]{7,12}): PCIe Bus Error: severity=Uncorrect\w+ \(Fatal",
                   "fatal PCIe errors"),
             _rule(r"(?P<who>[0-9a-f:.]{7,12}): PCIe Bus Error: severity=Uncorrect",
-                  "uncorrected PCIe errors"),
+                  "uncorrected PCIe errors", False),
             _rule(r"IO_PAGE_FAULT device=(?P<who>[0-9a-f:.]{7,12})|"
                   r"(?P<who2>[0-9a-f:.]{7,12}): AMD-Vi: Event logged \[IO_PAGE_FAULT|"
                   r"DMAR: .*Request device \[(?P<who3>[0-9a-f:.]{7,12})\]",

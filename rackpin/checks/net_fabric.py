@@ -14,6 +14,7 @@ from rackpin.skus import Sku
 
 NAME = "net.fabric"
 MTU_MIN = 1500
+CRC_WARN = 10  # broken frames; a cable that is being plugged in makes a few
 ENGINE_MBPS = 25_000  # over less, engines of several nodes without RDMA wait for the network
 SLOW_MBPS, FAST_MBPS = 1_000, 10_000  # a fast port at 1 Gb/s has a wrong cable or switch port
 _MODE = re.compile(r"(\d{2,6})base")
@@ -68,7 +69,7 @@ def _link(ctx: Context, answer: Answer) -> str:
         told.faults.append(f"{name} runs at half duplex")
     said = _speed(ctx, name, link, answer) if link.get("driver") else "a virtual interface"
     for key, text in properties(answer.parts["errors"]).items():
-        if key == "rx_crc_errors" and text.isdigit() and int(text):
+        if key == "rx_crc_errors" and text.isdigit() and int(text) >= CRC_WARN:
             told.worries.append(f"{name} received {text} broken frames: cable or transceiver")
             answer.metrics["crc_errors_count"] = float(text)
     return f"{name} is up, MTU {link.get('mtu')}, {said}"

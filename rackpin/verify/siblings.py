@@ -68,7 +68,6 @@ def _host(answer: Answer) -> dict[str, Value]:
         "cpu.microcode": _some(counted(answer, "cpu", "microcode")),
         "cpu.governor": _some(counted(answer, "governor")),
         "nccl.plugins": _some(answer.lines("plugins")) or "none",
-        "clock.source": _some(x.split(",")[2] for x in answer.lines("chrony") if x[2:3] == "*"),
         "drives": _multiset(
             f"{fields[2].strip()} {fields[3].strip()}"
             for part in ("nvme", "scsi")

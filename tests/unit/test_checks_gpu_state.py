@@ -96,6 +96,17 @@ def test_counters_by_their_threshold(ctx: Context) -> None:
     assert counted(ctx, port_xmit_discards=5000).outcome is WARN
 
 
+def test_ports_that_count_nothing(ctx: Context) -> None:
+    rows = [
+        x for x in samples.counters(NODE).stdout.splitlines() if x.startswith(("port m", "end"))
+    ]
+    virtual = one(ctx, fabric_counters.CHECK, Output(rc=0, stdout="\n".join(rows)))
+    assert virtual.outcome is NOT_RUN and not virtual.required
+    text = samples.counters(NODE).stdout.replace("link_downed 0\n", "", 1)
+    some = one(ctx, fabric_counters.CHECK, Output(rc=0, stdout=text))
+    assert some.outcome is NOT_RUN and some.required and "mlx5_0/1: link_downed" in some.summary
+
+
 def test_counters_against_the_last_verify(ctx: Context) -> None:
     old = counted(ctx, {"symbol_error_count": [4, 500.0]}, symbol_error=500)
     assert old.outcome is WARN and "none new" in old.summary

@@ -105,7 +105,7 @@ def test_registers_are_read_from_sysfs(tmp_path: Path) -> None:
     for device in (tmp_path / "root/sys/class/infiniband").iterdir():
         full = (device / "device").resolve()
         (full / "current_link_speed").write_text("32.0 GT/s PCIe\n")
-        (full / "aer_dev_fatal").write_text("DLP 0\nTOTAL_ERR_FATAL 2\n")
+        (full / "aer_dev_fatal").write_text("DLP 2\nUnsupReq 7\nTOTAL_ERR_FATAL 9\n")
     shell = gpu_pci.REGISTERS.shell.replace("/sys/", f"{tree.root}/sys/")
     answer = run(shell, on_metal(tmp_path))
     assert answer.rc == 0 and not answer.stderr

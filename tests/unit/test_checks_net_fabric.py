@@ -52,8 +52,8 @@ def test_the_interface(ctx: Context, edits: dict[str, str], outcome: Outcome, na
 def test_an_interface_that_is_not_there(ctx: Context) -> None:
     assert "no interface has 10.9.0.11" in net(ctx, interface="").summary
     assert "no address" in net(ctx, addresses="").summary
-    broken = net(ctx, errors="rx_crc_errors=5\nrx_errors=5\ntx_errors=0")
-    assert broken.outcome is WARN and broken.metrics["crc_errors_count"] == 5
+    broken = net(ctx, errors="rx_crc_errors=10\nrx_errors=10\ntx_errors=0")
+    assert broken.outcome is WARN and broken.metrics["crc_errors_count"] == 10
     virtual = net(ctx, {"speed=100000": "speed=-1"}, place=samples.MACHINE)
     assert virtual.outcome is PASS and "speed not told" in virtual.summary
 
