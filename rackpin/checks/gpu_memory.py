@@ -37,6 +37,8 @@ def _ecc(ctx: Context, sku: Sku | None, smi: Smi, told: Told) -> str:
             if sku.gpus.ecc:
                 told.faults.append(f"ECC is off on {who}")
             continue
+        if sku.gpus.ecc and flag(gpuinfo.said(card, "pending_ecc") or "") is False:
+            told.faults.append(f"ECC will be off on {who} after its next reset")
         texts = _uncorrected(card, VOLATILE)
         counts = {key: quantity(text) for key, text in texts.items()}
         dram = [value for key, value in counts.items() if key.startswith(_DRAM)]
@@ -81,7 +83,13 @@ ECC = gpuinfo.CardCheck(
     source=f"skus/: gpus.ecc; {gpuinfo.NVIDIA}",
     remedy="ECC off: nvidia-smi -e 1, then reset the card. Errors: drain, reset, see gpu.rows; "
     "when they come again, replace the card",
-    ends=("current_ecc", "dram_uncorrectable", "sram_uncorrectable", "sram_uncorrectable_parity"),
+    ends=(
+        "current_ecc",
+        "pending_ecc",
+        "dram_uncorrectable",
+        "sram_uncorrectable",
+        "sram_uncorrectable_parity",
+    ),
     look=_ecc,
     needs_sku=True,
 )

@@ -37,7 +37,9 @@ S=/sys/devices/system
 echo '## cmdline'; cat /proc/cmdline
 echo '## kernels'; echo "running $(uname -r)"
 ls /boot 2>/dev/null | grep -E '^(vmlinuz|initrd\.img)-'
-for d in /lib/modules/*; do [ -e "$d/modules.dep" ] && echo "modules ${{d##*/}}"; done
+for d in /lib/modules/*; do [ -e "$d/modules.dep" ] && echo "modules ${{d##*/}}"
+  f=$(find "$d/updates" "$d/extra" -name 'mlx5_core.ko*' -print -quit 2>/dev/null)
+  [ -z "$f" ] || echo "mlx5 ${{d##*/}}"; done
 echo '## grub'; base64 -w 0 /boot/grub/grub.cfg 2>/dev/null; echo
 echo '## grubenv'; base64 -w 0 /boot/grub/grubenv 2>/dev/null; echo
 echo '## reboot'; if [ -e /run/reboot-required ]; then echo required

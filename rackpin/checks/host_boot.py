@@ -1,10 +1,11 @@
-"""The kernel that runs, the one of the next boot, a reboot that packages wait for (F005-F007)."""
+"""The kernel that runs, the one of the next boot, reboots due (F005-F007, F062)."""
 
 from __future__ import annotations
 
 import base64
 
 from rackpin.audit.node.boot import grub_choice, grub_kernel, version_key
+from rackpin.checks import gpuinfo
 from rackpin.checks.base import Context
 from rackpin.checks.host import Answer, HostCheck
 
@@ -52,6 +53,12 @@ def _boot(ctx: Context, answer: Answer) -> str | None:
             told.worries.append(f"{running} runs, the next boot takes {after}")
         if f"modules {after}" not in lines:
             told.faults.append(f"/lib/modules has nothing for {after}, which the next boot takes")
+        rdma = ctx.lock.host.rdma
+        foreign = rdma is not None and rdma.stack != "inbox" and gpuinfo.has_cards(ctx)
+        if rdma and foreign and f"mlx5 {after}" not in lines:
+            told.faults.append(
+                f"{rdma.stack} has no mlx5_core for {after}, which the next boot takes"
+            )
         if f"vmlinuz-{after}" in lines and f"initrd.img-{after}" not in lines:
             told.faults.append(f"/boot has no initrd.img-{after}")
     return f"{running} runs, and is what the next boot takes"
@@ -71,7 +78,7 @@ BOOT = HostCheck(
     id="kernel.boot",
     title="The kernel of the next boot is the one that runs, and is whole",
     expected="the lock's kernel runs and is booted next, with its modules and initrd",
-    source="lock: host.kernel; failures F005-F007",
+    source="lock: host.kernel; failures F005-F007, F062",
     remedy="run the deploy, which sets GRUB's default and builds modules; don't reboot before: "
     "the node may come back without driver or network",
     parts=("kernels", "grub", "grubenv"),

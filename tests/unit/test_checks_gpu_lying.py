@@ -55,6 +55,7 @@ CASES: list[tuple[str, str, int, list[Edit], Outcome, str]] = [
     ("gpu.ecc", SMI, ONE, [tag("sram_uncorrectable_parity", "0", "ERR!")], NOT_RUN, "19:"),
     ("gpu.ecc", SMI, ONE, [(DRAM, "")], NOT_RUN, "uncorrectable"),
     ("gpu.ecc", SMI, ONE, [(DRAM, "<dram_uncorrectable>3</dram_uncorrectable>")], FAIL, "3 dram"),
+    ("gpu.ecc", SMI, ONE, [tag("pending_ecc", "Enabled", "Disabled")], FAIL, "next reset"),
     ("gpu.ecc", SMI, ONE, [tag("sram_threshold_exceeded", "No", "Yes")], FAIL, "threshold"),
     ("gpu.rows", SMI, ONE, [tag("remapped_row_pending", "No", "N/A")], NOT_RUN, "19:00.0"),
     ("gpu.rows", SMI, ONE, [tag("remapped_row_failure", "No", "Yes")], FAIL, "could not replace"),

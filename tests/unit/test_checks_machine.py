@@ -18,7 +18,7 @@ from rackpin.checks import (
 from rackpin.checks.base import Check, Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
-from rackpin.stack.hostpins import KernelPin
+from rackpin.stack.hostpins import KernelPin, RdmaPin
 from tests.unit import checks_samples, gpu_samples
 from tests.unit import host_samples as samples
 
@@ -129,6 +129,16 @@ def test_the_pinned_kernel(ctx: Context) -> None:
     assert found.outcome is FAIL
     assert "6.5.0-45-generic runs, 6.5.0-44-generic is pinned" in found.summary
     assert "the next boot takes 6.5.0-45-generic" in found.summary
+
+
+def test_the_network_stacks_own_modules_for_the_next_boot(cards: Context) -> None:
+    rdma = RdmaPin(stack="doca", version="2.9.1")
+    host = cards.lock.host.model_copy(update={"rdma": rdma})
+    ctx = replace(cards, lock=cards.lock.but(host=host))
+    found = state(ctx, host_boot.BOOT)
+    assert found.outcome is FAIL and "doca has no mlx5_core for 6.5.0-45" in found.summary
+    built = samples.STATE["kernels"] + "\nmlx5 6.5.0-45-generic"
+    assert state(ctx, host_boot.BOOT, kernels=built).outcome is PASS
 
 
 def test_another_kernel_next_is_worth_a_look(ctx: Context) -> None:
