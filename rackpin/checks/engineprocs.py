@@ -11,12 +11,11 @@ from rackpin.checks.procinfo import Proc
 from rackpin.inventory import Instance
 from rackpin.stack.lock import Lock
 
-# The kernel keeps 15 characters. RayWorkerWrapper up to vLLM 0.2x, RayWorkerProc after it.
-RAY_WORKER = "ray::RayWorker"
-LOCAL_WORKER = "VLLM::Worker"
-ENGINE_CORE = "VLLM::EngineCor"
-# vLLM names its own processes since 0.10.2; up to 0.4.2 it used Ray on one node as well, where
-# an actor stands for each rank. Between them local workers are called python.
+RAY_WORKER = "ray::RayWorker"  # RayWorkerWrapper, later RayWorkerProc
+COMM_CHARS = 15  # of a name that the kernel keeps
+PREFIX = "VLLM_PROCESS_NAME_PREFIX"  # an operator's own word in place of VLLM
+# vLLM names its own processes since August 2025 (vllm#21780, #22205). Up to 0.4.2 it used Ray on
+# one node as well, an actor for each rank. Between them local workers are called python.
 NAMED_FROM = Version("0.10.2")
 RAY_ALWAYS_UP_TO = Version("0.4.2")
 
@@ -50,7 +49,13 @@ def has_names(ctx: Context, instance: Instance) -> bool:
     return version is not None and (version >= NAMED_FROM or version <= RAY_ALWAYS_UP_TO)
 
 
-def in_one_process(ctx: Context, instance: Instance) -> bool:
+def own_names(ctx: Context, instance: Instance) -> tuple[str, str]:
+    """How the names of the engine's core and of its local workers begin."""
+    prefix = instance.env.get(PREFIX) or ctx.node.env.get(PREFIX) or "VLLM"
+    return f"{prefix}::EngineCore"[:COMM_CHARS], f"{prefix}::Worker"[:COMM_CHARS]
+
+
+def in_one_process(instance: Instance) -> bool:
     """A single rank works inside the engine's own process, without a worker of its own."""
     return instance.tp * instance.pp == 1
 
@@ -74,11 +79,12 @@ def ranks(ctx: Context, instance: Instance, procs: dict[int, Proc]) -> list[Proc
         return ray_workers(procs)
     unit = layout.vllm_unit(instance.name)
     mine = [proc for proc in procs.values() if proc.unit == unit]
-    if in_one_process(ctx, instance):
-        cores = [proc for proc in mine if proc.comm == ENGINE_CORE]
+    core, worker = own_names(ctx, instance)
+    if in_one_process(instance):
+        cores = [proc for proc in mine if proc.comm == core]
         named = (version := engine_version(ctx)) is not None and version >= NAMED_FROM
         return cores if named else [proc for proc in mine if proc.envs][:1]
-    return [p for p in mine if p.comm.startswith((LOCAL_WORKER, RAY_WORKER))]
+    return [p for p in mine if p.comm.startswith((worker, RAY_WORKER))]
 
 
 def wanted(ctx: Context, instance: Instance) -> int:

@@ -39,9 +39,6 @@ def wanted_path(ctx: Context) -> str:
     return f"{env_dir(ctx)}/lib/python{ctx.lock.python}/site-packages/nvidia/nccl/lib/libnccl.so.2"
 
 
-_NAMES = (engineprocs.ENGINE_CORE, engineprocs.LOCAL_WORKER, engineprocs.RAY_WORKER)
-
-
 class NcclMapped:
     id = "nccl.mapped"
     title = "Engine processes use the NCCL of the lock, and no other"
@@ -154,7 +151,8 @@ def is_engine(ctx: Context, proc: dict[str, Any]) -> bool:
 
     Old versions work in the process of the API server, which has no name of its own.
     """
-    if str(proc["comm"]).startswith(_NAMES):
+    names = [engineprocs.own_names(ctx, one) for one in engineprocs.working_here(ctx)]
+    if str(proc["comm"]).startswith((engineprocs.RAY_WORKER, *(n for pair in names for n in pair))):
         return True
     version = engineprocs.engine_version(ctx)
     unnamed = version is None or version < engineprocs.NAMED_FROM

@@ -39,7 +39,7 @@ main(parser.parse_args())
 
 
 def has_generator() -> bool:
-    """Whether this environment's engine brings one; wheels of vLLM do from 0.8.5 on."""
+    """Whether this environment's engine brings one, as vLLM's wheels do since spring 2025."""
     spec = PathFinder.find_spec("vllm")
     places = list(spec.submodule_search_locations or []) if spec else []
     return any((Path(place) / "benchmarks" / "serve.py").is_file() for place in places)

@@ -94,7 +94,11 @@ def test_an_engine_of_one_rank_has_it_in_its_own_process(target: Target) -> None
     )
     answers = {"procs": procs, "tp.log.one": ok(serving.journal(serving.log_text(tp=1)))}
     assert found(ctx, tensor_parallel.CHECK, answers)["tp.one"].outcome is Outcome.PASS
-    answers["procs"] = replaced(procs, "VLLM::EngineCor", "python")
+    answers["procs"] = replaced(procs, "VLLM::EngineCor", "rack7::EngineCo")
+    one = ctx.fleet.config.instances[1]
+    named = one.model_copy(update={"env": {"VLLM_PROCESS_NAME_PREFIX": "rack7"}})
+    then = samples.with_config(ctx, instances=[named])
+    assert found(then, tensor_parallel.CHECK, answers)["tp.one"].outcome is Outcome.PASS
     finding = found(ctx, tensor_parallel.CHECK, answers)["tp.one"]
     assert finding.outcome is Outcome.FAIL and "0 ranks run here, not 1" in finding.summary
 
@@ -166,6 +170,20 @@ def test_cards_that_are_filled_alike_pass(ctx: Context) -> None:
 def test_cards_that_are_not(ctx: Context, table: str, outcome: str, words: str) -> None:
     finding = on_cards(ctx, table)
     assert finding.outcome == outcome and words in finding.summary
+
+
+def test_ranks_of_two_engines_on_one_node_need_not_be_alike(ctx: Context) -> None:
+    then = with_cards(ctx, tp=2)
+    other = then.fleet.config.instances[0].model_copy(update={"name": "more", "port": 8001})
+    then = samples.with_config(then, instances=[then.fleet.config.instances[0], other])
+    answers = good(ctx) | {"gpu.apps": ok("930, GPU-aa, 70000\n901, GPU-bb, 9000\n")}
+    answers["procs"] = replaced(answers["procs"], "901/comm:raylet", "901/comm:ray::RayWorkerP")
+    answers["tp.log.two"] = answers["tp.log.more"] = ok(
+        serving.journal(serving.log_text().replace("gloo", "nccl"))
+    )
+    findings = found(then, tensor_parallel.CHECK, answers)
+    assert {f.outcome for f in findings.values()} == {Outcome.PASS}
+    assert "2 cards in use by several engines" in findings["tp.two"].summary
 
 
 def test_ranks_on_cards_that_speak_gloo_fail(ctx: Context) -> None:
