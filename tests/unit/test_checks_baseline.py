@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rackpin.checks import baseline, gpuinfo, of_level, probe
+from rackpin.checks import baseline, gpuinfo, judge, of_level, probe
 from rackpin.checks.base import INACTIVE, Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
@@ -22,6 +22,7 @@ from tests.unit import serving_samples as serving
 from tests.unit.checks_samples import found, ok, probe_text
 from tests.unit.fake_engine import KEY, running
 from tests.unit.serving_samples import LOAD, bench_facts, own_facts
+from tests.unit.test_checks_registry import SILENT
 
 USUAL = {"tokens_per_s": 320.0, "itl_s": 0.024, "ttft_s": 0.076}
 
@@ -226,6 +227,17 @@ def test_the_skus_figure_counts_where_it_has_one(
 def test_without_a_load(ctx: Context, output: Output, outcome: str, words: str) -> None:
     finding = found(ctx, baseline.CHECK, {"baseline.two": output})["baseline.two"]
     assert finding.outcome == outcome and words in finding.summary and finding.remedy
+
+
+@pytest.mark.parametrize("silence", SILENT)
+def test_silence_is_no_pass_at_any_level(ctx: Context, silence: str) -> None:
+    checks = [check for check in of_level("burnin") if check not in of_level("pair")]
+    names = [command.name for check in checks for command in check.commands(ctx)]
+    answer = SILENT[silence]
+    findings = judge(ctx, {} if answer is None else dict.fromkeys(names, answer), checks)
+    mine = [f for f in findings if f.check.startswith(("baseline.", "long_prompts."))]
+    assert len(mine) == 2 and not any(f.outcome is Outcome.PASS for f in mine)
+    assert not any("the check itself is broken" in f.summary for f in mine)
 
 
 def test_a_model_that_is_too_short_for_the_load_has_no_baseline(ctx: Context) -> None:
