@@ -106,6 +106,7 @@ def judge_instance(ctx: Context, instance: Instance, outputs: Outputs) -> Findin
         shown += [f"{p.unit} {p}" for p in engineprocs.of_instance(ctx, instance, procs)]
         if engineprocs.on_cards(ctx):
             good.append(judge_cards(ctx, instance, procs, outputs, told, metrics))
+            shown += outputs.get(APPS.name, NO_ANSWER).stdout.splitlines()
     return gpuinfo.conclude(
         question,
         ", ".join(part for part in good if part),
