@@ -28,7 +28,7 @@ def of_generator(facts: dict[str, Any], told: Told) -> dict[str, float]:
     if completed is None:
         told.untold.append("how many requests were answered")
     elif completed != load.prompts or failed:
-        bad = failed if failed is not None else load.prompts - completed
+        bad = max(failed or 0, load.prompts - completed)  # some that got lost count nowhere
         why = "".join(f": {one_line(str(e), 120)}" for e in (result.get("errors") or [])[:1])
         told.faults.append(f"{bad:g} of {load.prompts} requests failed{why}")
     lengths = result.get("output_lens")

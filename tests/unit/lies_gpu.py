@@ -22,6 +22,7 @@ def smi(name: str, old: str, new: str, named: str) -> Lie:
     return lie("gpu.smi", *tag(name, old, new), named)
 
 
+ALLREDUCE = "gpu.allreduce.engine"
 LIES: dict[str, tuple[Lie, ...]] = {
     "gpu.count": (
         smi("attached_gpus", "8", "9", "8 of 9"),
@@ -162,7 +163,7 @@ LIES: dict[str, tuple[Lie, ...]] = {
     ),
     "gpu.allreduce": (
         # The average is fine, the one row that decides is not there.
-        pattern("gpu.allreduce", r"(?m)^ +8589934592 .*\n", "", "8589934592"),
-        two(pattern("gpu.allreduce", ROW, r"\1 100.0 175.0 7", "wrong elements"), also("175")),
+        pattern(ALLREDUCE, r"(?m)^ +8589934592 .*\n", "", "8589934592"),
+        two(pattern(ALLREDUCE, ROW, r"\1 100.0 175.0 7", "wrong elements"), also("175")),
     ),
 }  # fmt: skip

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.lies import Lie, first, lie, pattern, two
+from tests.unit.lies import Lie, also, first, last, lie, two
+
+LONG = "long_prompts.two"
+OTHER = (
+    '"libraries": [{"path": "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "version": "2.19.3", '
+    '"deleted": %s}]'
+)
 
 LIES: dict[str, tuple[Lie, ...]] = {
     "tp": (
@@ -11,8 +17,9 @@ LIES: dict[str, tuple[Lie, ...]] = {
             lie("tp.log.two", "pipeline_parallel_size=1", "pipeline_parallel_size=3", "3")),
     ),
     "nccl.mapped": (
-        lie("nccl.mapped", '"comm": "ray::RayWorkerP", "unread"', '"comm": "x"', "x"),
-        two(),
+        first("nccl.maps", '"libraries": []', OTHER % "false", "the lock has no NCCL"),
+        two(first("nccl.maps", '"libraries": []', OTHER % "true", "the lock has no NCCL"),
+            also("replaced under a running process")),
     ),
     "baseline": (
         # Status 0 and a result, but every second request failed.
@@ -21,8 +28,8 @@ LIES: dict[str, tuple[Lie, ...]] = {
             lie("baseline.two", '"empty_texts": 0', '"empty_texts": 2', "empty")),
     ),
     "long_prompts": (
-        first("long_prompts.two", '"empty": false', '"empty": true', "empty"),
-        two(first("long_prompts.two", '"status": 200, "seconds"', '"status": 500, "seconds"', "500"),
-            pattern("long_prompts.two", r'"NRestarts=0', '"NRestarts=1', "")),
+        first(LONG, '"empty": false', '"empty": true', "empty"),
+        two(first(LONG, '"status": 200, "seconds"', '"status": 500, "seconds"', "500"),
+            last(LONG, "NRestarts=0", "NRestarts=1", "NRestarts=1")),
     ),
 }  # fmt: skip

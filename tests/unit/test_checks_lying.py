@@ -13,12 +13,20 @@ from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome, is_ready, worst
 from rackpin.lab.hardware import presets
 from rackpin.stack.hostpins import DebPin
-from tests.unit import checks_samples, gpu_samples, host_samples, lies_gpu, lies_host
+from tests.unit import (
+    checks_samples,
+    gpu_samples,
+    host_samples,
+    lies_gpu,
+    lies_host,
+    lies_serving,
+    serving_samples,
+)
 from tests.unit.lies import Lie
 from tests.unit.test_checks_gpu_allreduce import run as all_reduce
 
 SKU = "h100-sxm-8"
-LIES: dict[str, tuple[Lie, ...]] = lies_host.LIES | lies_gpu.LIES
+LIES: dict[str, tuple[Lie, ...]] = lies_host.LIES | lies_gpu.LIES | lies_serving.LIES
 ENTRIES = [(check, lie) for check in ALL for lie in LIES.get(check.id, ())]
 # Answers of other tools, and none at all, whatever was asked.
 FOREIGN = {
@@ -34,14 +42,21 @@ def node(target: Target, check: Check) -> tuple[Context, dict[str, Output]]:
     """A healthy node that the check concerns, and all that it answers."""
     ctx = checks_samples.context(target)
     if check.commands(ctx):
-        return ctx, checks_samples.good(ctx)
+        loads = {
+            "baseline.two": serving_samples.bench_facts(),
+            "long_prompts.two": serving_samples.long_facts(),
+        }
+        texts = {name: checks_samples.probe_text(facts) for name, facts in loads.items()}
+        more = {name: checks_samples.ok(text) for name, text in texts.items()}
+        return ctx, checks_samples.good(ctx) | more
     ctx = gpu_samples.context(target, SKU)
     host = ctx.lock.host.model_copy(update={"container_toolkit": DebPin(version="1.19.1-1")})
     ctx = replace(ctx, lock=ctx.lock.but(host=host))
     simulated = presets.node("head1", SKU)
     outputs = gpu_samples.answers(ctx, simulated) | host_samples.gpu_answers(simulated)
     if check.id == "gpu.allreduce":
-        outputs["gpu.allreduce"] = all_reduce(ctx, SKU)
+        for library in ("engine", "host"):
+            outputs[f"gpu.allreduce.{library}"] = all_reduce(ctx, SKU)
     return ctx, outputs
 
 
