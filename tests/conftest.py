@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from rackpin.desired import Target
 from rackpin.inventory import AptPin, AptRepository, Fleet, FleetConfig, Instance, Node
 from rackpin.stack.lock import Lock, load_stack
+
+# How long an example takes says more of the machine's other work than of the code.
+settings.register_profile("rackpin", deadline=None)
+settings.load_profile("rackpin")
 
 # A throw-away key made for these tests; nothing is signed with it.
 APT_KEY = Path(__file__).parent / "unit" / "data" / "apt" / "key.asc"
