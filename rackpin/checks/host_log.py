@@ -87,15 +87,16 @@ class Log:
         for topic in (*TOPICS, LINKS):
             told, shown = flaps(sources) if topic is LINKS else matched(topic, sources, since)
             question = questions[topic.id]
-            if place(found).container:
+            inside = place(found).container
+            if inside:
                 # The log is the machine's: what it says may be of others' doing.
                 told = Told(worries=[f"{x} (the machine)" for x in told.faults + told.worries])
                 if why and not told.worries:
                     where = "a container is not shown its host's whole kernel log"
                     judged.append(question.not_run(where, required=False))
                     continue
-            if why == LOST:
-                told.worries.append(f"{LOST}: errors may be missing")
+            if why == LOST or (why and inside):
+                told.worries.append(f"{why}: errors may be missing")
             elif why:
                 told.untold.append(why)
             good = "nothing since boot"

@@ -111,5 +111,7 @@ def test_a_log_that_is_not_all(ctx: Context) -> None:
 def test_a_container_answers_for_itself_only(ctx: Context) -> None:
     denied = log(ctx, dmesg_status="1\n", place=samples.CONTAINER)
     assert all(one.outcome is NOT_RUN and not one.required for one in denied.values())
+    part = log(ctx, "I/O error, dev sda, sector 1", dmesg_status="1\n", place=samples.CONTAINER)
+    assert part["log.storage"].outcome is WARN and "sda" in part["log.storage"].summary
     shared = log(ctx, "I/O error, dev sda, sector 1", place=samples.CONTAINER)
     assert shared["log.storage"].outcome is WARN and "the machine" in shared["log.storage"].summary
