@@ -139,3 +139,14 @@ def test_two_faults_of_different_checks_are_both_there(target: Target) -> None:
     found = {f.check: f for f in judge(ctx, outputs | {"disk": full}, checks)}
     bad = {name for name, f in found.items() if f.outcome is Outcome.FAIL}
     assert {"gpu.bus", "gpu.count", "fabric.hcas", "disk"} <= bad
+
+
+def test_a_healthy_node_of_another_kind_is_no_healthy_node(target: Target) -> None:
+    """Every answer is whole and without an error, and the counts are another node's."""
+    ctx = gpu_samples.context(target, SKU)
+    commands = [c for check in gpu_samples.GPU_CHECKS for c in check.commands(ctx)]
+    other = gpu_samples.Fake(presets.node("head1", "a100-pcie-4"))(commands)
+    bad = gpu_samples.bad(gpu_samples.findings(ctx, other))
+    for name in ("gpu.bus", "gpu.count", "gpu.model", "gpu.pcie", "fabric.nvlink", "fabric.hcas"):
+        assert bad.get(name) in (Outcome.FAIL, Outcome.NOT_RUN), name
+    assert bad["gpu.count"] is bad["gpu.bus"] is bad["gpu.model"] is Outcome.FAIL
