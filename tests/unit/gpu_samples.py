@@ -116,10 +116,10 @@ class Fake:
 
     def _manager(self) -> Output:
         node = self.node
-        state = {"running": "active", "off": "inactive", "mismatch": "failed"}[node.fabric]
+        state = {"running": "active", "mismatch": "failed"}.get(node.fabric, "inactive")
         unit = f"LoadState=loaded\nActiveState={state}\nSubState=x\nResult=success"
         version = f"Fabric Manager version is : {node.fabric_version}"
-        journal = "" if node.fabric == "off" else kernel.fabric_log(node)
+        journal = "" if node.fabric in ("off", "none") else kernel.fabric_log(node)
         return sectioned({"unit": unit, "version": version, "journal": journal})
 
     def _hcas(self) -> Output:
