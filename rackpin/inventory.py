@@ -183,6 +183,7 @@ class FleetConfig(Model):
     collective_min_gb_s: float | None = Field(None, gt=0)
     # RoCE: the byte (DSCP × 4) by which switches know lossless traffic; None: as adapters have it.
     roce_traffic_class: int | None = Field(None, ge=0, le=255)
+    nccl_port: Port = 22122  # of the sshd that tests over several nodes start for themselves
     acs_off: bool = True  # on bare metal; False where virtual machines get cards passed through
     verify_level: Level = "node"  # how much the verify stage asks
     report_dir: str = "reports"

@@ -26,10 +26,12 @@ class Verdict(Told):
     apart: bool = False  # each process ran by itself: built without MPI
     shrunk: bool = False  # the cards' memory doesn't allow the size
     wrong: bool = False  # the data were damaged on the way
+    below: bool = False  # slower than its figure allows
 
     @property
-    def sound(self) -> bool:
-        return not (self.faults or self.worries or self.untold)
+    def broken(self) -> bool:
+        """Faults beside the speed."""
+        return len(self.faults) > int(self.below)
 
 
 def arguments(size: int, gpus: int) -> str:
@@ -111,6 +113,7 @@ def _speed(run: NcclTests, size: int, found: Verdict) -> float | None:
 def _compare(speed: float, figure: Figure, found: Verdict) -> None:
     says = f"{speed:g} {figure.unit}, {figure.expected:g} is usual"
     if speed < figure.fail_below:
+        found.below = True
         found.faults.append(f"{says}, {figure.fail_below:g} the least")
     elif speed < figure.warn_below:
         found.worries.append(f"{says}, below {figure.warn_below:g} something is amiss")

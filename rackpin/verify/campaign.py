@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rackpin.checks.allreduce import TOOL
 from rackpin.checks.base import NO_ANSWER
 from rackpin.checks.gpuinfo import NO_CARD
 from rackpin.findings import LEVELS, Finding, Level, Measurement, Outcome
@@ -13,7 +14,7 @@ from rackpin.inventory import Fleet
 from rackpin.nccltests.build import MPI_PACKAGE, ROOT, Kind
 from rackpin.skus import Sku, SkuError, load_sku
 from rackpin.stack.lock import Lock
-from rackpin.verify import launch, nccl_findings, nccl_run
+from rackpin.verify import launch, nccl_command, nccl_findings, nccl_run
 from rackpin.verify.asking import Asker, Tell
 from rackpin.verify.group import Group
 from rackpin.verify.launch import Prepared, Session
@@ -45,14 +46,15 @@ def run_campaign(
     rounds: int | None = None,
     library: Kind = "engine",
     burnin_s: float = BURNIN_S,
-    port: int = launch.PORT,
+    port: int | None = None,
     clock: Callable[[], float] = time.monotonic,
     into: Campaign | None = None,
 ) -> Campaign:
     """Run what the level asks over these nodes, which must serve nothing.
 
-    ``rounds``: of pairs, at most; None for every pair. ``into``: filled while it runs. Never
-    raises for what a node does; what it started on nodes is ended in any case.
+    ``rounds``: of pairs, at most; None for every pair. ``port``: of the nodes' own sshd; None for
+    the inventory's. ``into``: filled while it runs. Never raises for what a node does; what it
+    started on nodes is ended in any case.
     """
     found = into if into is not None else Campaign()
     if LEVELS.index(level) < LEVELS.index("node"):
@@ -72,7 +74,7 @@ def run_campaign(
     )
     life = (largest * len(groups) + EXTRA_ROUNDS) * (longest + ROUND_S)
     life += int(burnin_s) if level == "burnin" else 0
-    session = Session(addresses, life, port)
+    session = Session(addresses, life, port or fleet.config.nccl_port)
     measure = Measurer(ask, tell, session, skus, gpus, library, found.measurements)
     looped = [node for node in skus if skus[node].hcas is not None]
     hung = set()
@@ -177,7 +179,7 @@ def _together(
 def _ready(nodes: Sequence[str], measure: Measurer, found: Campaign) -> set[str]:
     """Nodes that run their sshd and know each other's keys; findings for those that can't."""
     session = measure.session
-    program = f"{ROOT}/{measure.library}/{nccl_run.allreduce.TOOL}"
+    program = f"{ROOT}/{measure.library}/{TOOL}"
     measure.tell(f"an sshd of its own on {len(nodes)} nodes, port {session.port}")
     asked = {node: launch.prepare(session, node, program) for node in nodes}
     outputs = measure.ask({node: [command] for node, command in asked.items()})
@@ -189,7 +191,7 @@ def _ready(nodes: Sequence[str], measure: Measurer, found: Campaign) -> set[str]
             _cannot(node, one.problem, one.remedy, found)
         else:
             keys[node] = one
-    trusting = {node: launch.trust(session, node, keys, nccl_run.FILES) for node in keys}
+    trusting = {node: launch.trust(session, node, keys, nccl_command.FILES) for node in keys}
     outputs = measure.ask({node: [command] for node, command in trusting.items()})
     ready = set()
     for node, command in trusting.items():

@@ -9,17 +9,15 @@ own ``~/.ssh`` is neither read nor written.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rackpin import layout
 from rackpin.checks.base import Command, Output, one_line, unseen
 
 SSHD = "/usr/sbin/sshd"
-PORT = 22122  # registered for nothing; the inventory may name another
 PREPARE_S, TRUST_S, CLEAR_S, CLEAN_S = 30.0, 15.0, 15.0, 30.0
 LISTEN_TRIES = 100  # of 0.1 s: sshd with two fresh keys listens in a fraction of that
 LOG_S = 15  # to fetch one node's part of NCCL's log
@@ -43,7 +41,7 @@ class Session:
 
     addresses: Mapping[str, str]
     life_s: int
-    port: int = PORT
+    port: int
     token: str = field(default_factory=lambda: secrets.token_hex(6))
 
     @property
@@ -282,36 +280,3 @@ def left_behind(asked: Command, output: Output) -> list[str]:
     if not left and "clean" not in output.stdout.splitlines():
         return [f"not known: the answer is not whole (status {output.rc})"]
     return [line.removeprefix("left ") for line in left]
-
-
-def subnet(addresses: Sequence[str]) -> str | None:
-    """The smallest network that holds all: which interface MPI takes. None for other than IPv4."""
-    parsed = [ipaddress.ip_address(address) for address in addresses]
-    if any(one.version != 4 for one in parsed):
-        return None
-    numbers = [int(one) for one in parsed]
-    differ = min(numbers) ^ max(numbers)
-    network = ipaddress.ip_network((min(numbers), 32 - differ.bit_length()), strict=False)
-    return str(network)
-
-
-def mpirun(session: Session, nodes: Sequence[str]) -> str:
-    """The command line before the program: one process a node, the first node launches."""
-    addresses = [session.addresses[node] for node in nodes]
-    settings = {
-        "plm": "rsh",
-        "plm_rsh_agent": f"'{session.agent}'",
-        "plm_rsh_no_tree_spawn": "1",  # only the launcher may log in to the others
-        "orte_tmpdir_base": session.directory,
-        "pml": "ob1",  # MPI only brings the ranks together; the data go by NCCL
-        "btl": "tcp,self",
-        "coll": "^hcoll",
-    }
-    if network := subnet(addresses):
-        settings |= {"oob_tcp_if_include": network, "btl_tcp_if_include": network}
-    words = " ".join(f"--mca {name} {value}" for name, value in settings.items())
-    hosts = ",".join(f"{address}:1" for address in addresses)
-    return (
-        f"mpirun --allow-run-as-root -np {len(nodes)} --host {hosts} --map-by ppr:1:node "
-        f"--bind-to none {words}"
-    )

@@ -9,7 +9,7 @@ from rackpin.checks.base import NO_ANSWER
 from rackpin.findings import Measurement
 from rackpin.nccltests.build import Kind
 from rackpin.skus import Sku
-from rackpin.verify import launch, nccl_run
+from rackpin.verify import launch, nccl_command, nccl_run
 from rackpin.verify.asking import Asker, Tell
 from rackpin.verify.launch import Session
 from rackpin.verify.nccl_run import Collective, Judged, RunKind
@@ -48,7 +48,7 @@ class Measurer:
                 round=self.rounds,
                 number=self.runs,
             )
-            asked.append((one, nccl_run.command(one, self.session)))
+            asked.append((one, nccl_command.command(one, self.session)))
         outputs = self.ask({one.nodes[0]: [command] for one, command in asked})
         for one, command in asked:
             output = outputs.get(one.nodes[0], {}).get(command.name, NO_ANSWER)

@@ -16,7 +16,7 @@ from rackpin.lab.state import LabState
 from rackpin.nccltests.build import ROOT
 from rackpin.skus import load_sku
 from rackpin.stack.lock import load_stack
-from rackpin.verify import launch, nccl_run
+from rackpin.verify import launch, nccl_command, nccl_run
 from rackpin.verify.campaign import Campaign, run_campaign
 from rackpin.verify.launch import Session
 from rackpin.verify.measure import Measurer
@@ -84,7 +84,7 @@ def traces(lab: LabState) -> list[set[str]]:
     return [set(text.splitlines()) for text in everywhere(lab, TRACES)]
 
 
-def run(lab: LabState, level: Level, port: int = launch.PORT) -> dict[tuple[str, str], Finding]:
+def run(lab: LabState, level: Level, port: int | None = None) -> dict[tuple[str, str], Finding]:
     nodes = {
         name: Node(
             name=name,
@@ -149,7 +149,7 @@ def test_a_hung_rank_ends_by_its_deadline_and_the_rest_goes_on(lab: LabState) ->
         output = ask({name: [command]})[name][command.name]
         keys[name] = launch.read_prepared(session, name, command, output)
         assert not keys[name].problem, keys[name]
-    trusting = {n: [launch.trust(session, n, keys, nccl_run.FILES)] for n in HOSTS}
+    trusting = {n: [launch.trust(session, n, keys, nccl_command.FILES)] for n in HOSTS}
     assert [out["nccl.trust"].stdout for out in ask(trusting).values()] == ["trusted\n"] * 3
     secrets = "cat /run/rackpin-nccl-*/client | sed -n 2p; ps -eo args=; journalctl -q --no-pager"
     for said in everywhere(lab, secrets):
@@ -177,7 +177,7 @@ def test_a_hung_rank_ends_by_its_deadline_and_the_rest_goes_on(lab: LabState) ->
 
 
 def opened(lab: LabState, life_s: int) -> Session:
-    return Session({name: str(lab.host(name).address) for name in HOSTS}, life_s)
+    return Session({name: str(lab.host(name).address) for name in HOSTS}, life_s, 22122)
 
 
 def test_without_anybody_to_end_it_it_ends_by_itself(lab: LabState) -> None:
