@@ -13,8 +13,9 @@ from rackpin.verify import launch, mpi
 from rackpin.verify.launch import Session
 from rackpin.verify.nccl_run import Collective
 
-ROWS_KEPT, ERRORS_KEPT, LOG_KEPT = 32_768, 8_192, 8_192  # bytes of one run's answer
-LOGS_KEPT = 150_000  # of all nodes' logs together
+# Bytes of one run's answer, which has a bound of its own: a hundred nodes fit.
+ROWS_KEPT, ROWS_A_RANK, ERRORS_KEPT = 8_192, 110, 8_192
+LOG_KEPT, LOG_LEAST, LOGS_KEPT = 8_192, 1_500, 120_000  # of one node, of all together
 
 # Runs the program of one rank: RUN, then variables and the program with its arguments.
 RANK = f"""\
@@ -29,21 +30,29 @@ unset NCCL_DEBUG_SUBSYS
 export NCCL_DEBUG=INFO NCCL_DEBUG_FILE="${{0%/*}}/log.$run.%h.%p"
 exec env "$@"
 """
-# Each thing that NCCL's log says of the way, once: RUN, bytes at most.
+# What NCCL's log says of the way, each thing once and short, as many nodes' share one answer: RUN.
+# The last line says that it is whole.
 DIGEST = r"""
 cd "${0%/*}" || exit 70
 for f in log."$1".*; do
   [ -f "$f" ] || continue
   awk '
     !/NCCL (INFO|WARN)|NCCL version/ { next }
-    { key = $0; sub(/^.*NCCL (INFO|WARN) /, "", key) }
-    key ~ / via / { sub(/^.* via /, "via ", key); sub(/ comm .*$/, "", key) }
-    key !~ /^via / { gsub(/[0-9]+/, "#", key) }
-    key ~ /COMPLETE/ { key = "COMPLETE" }
-    key ~ /^via |NET\/|Using network|NVLS multicast|cudaDriver|version|COMPLETE|GPU Direct/ ||
-      /NCCL WARN/ { if (!seen[key]++) print substr($0, 1, 400) }' "$f"
+    { text = $0; sub(/^.*NCCL /, "NCCL ", text) }
+    / via / {
+      sub(/^.* via /, "", text); sub(/ comm .*$/, "", text); gsub(/\([0-9]+\)/, "", text)
+      text = "NCCL INFO [0] via " text
+    }
+    { key = text }
+    key !~ / via / { gsub(/[0-9]+/, "#", key) }
+    / via / || /NET\/[A-Za-z]+ ?: (Using|No device)/ || /Using network|NVLS multicast/ ||
+      /NCCL version/ || (/NCCL WARN/ && warned++ < 5) {
+      if (!seen[key]++) print substr(text, 1, 600)
+    }
+  ' "$f"
   rm -f "$f"
-done | head -c "$2"
+done
+echo "NCCL end"
 """
 FILES = {"rank": RANK, "digest": DIGEST}
 
@@ -58,8 +67,8 @@ def command(one: Collective, session: Session) -> Command:
     start = mpi.mpirun(session, one.nodes) + " " if many else ""
     rank = f"sh {at}/rank {one.number} {words} {one.program}"
     arguments = allreduce.arguments(one.size, one.gpus)
-    kept = min(LOG_KEPT, LOGS_KEPT // len(one.nodes))
-    digest = f"sh {at}/digest {one.number} {kept}"
+    kept = min(LOG_KEPT, max(LOG_LEAST, LOGS_KEPT // len(one.nodes)))
+    digest = f"sh {at}/digest {one.number}"
     lines = [f"cd {at} || exit 70", "umask 077", f"export HOME={at} TMPDIR={at}"]
     if not many:
         lines += [f"cat >{name} <<'X'\n{text}X" for name, text in FILES.items()]
@@ -72,7 +81,7 @@ def command(one: Collective, session: Session) -> Command:
         "r=$?",
         'part() { echo "## $1"; head -c "$2" | sed \'s/^/|/\'; echo; }',
         'echo "$r" | part status 20',
-        f"part rows {ROWS_KEPT} <{rows}",
+        f"part rows {ROWS_KEPT + ROWS_A_RANK * one.ranks} <{rows}",
         f"part errors {ERRORS_KEPT} <{errors}",
     ]
     for place, node in enumerate(one.nodes[1:]):

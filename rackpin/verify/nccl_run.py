@@ -120,6 +120,9 @@ def judge(one: Collective, asked: Command, output: Output) -> Judged:
     Never raises for what the text holds.
     """
     said = parts(output.stdout)
+    if output.truncated:
+        why = f"the answer of {len(one.nodes)} nodes is longer than is kept"
+        return _unfit(one, output, why, "run it over fewer nodes at a time", said)
     if output.rc is None or output.timed_out or "end" not in said:
         if output.rc == 127:
             return _unfit(one, output, one_line(output.stderr, 200), BUILD)

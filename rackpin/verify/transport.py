@@ -12,6 +12,7 @@ from rackpin.parse.nccl_log import NcclLog
 from rackpin.skus import Sku
 
 _HCA = re.compile(r"^NET/[\w -]+?/(\d+)")  # NET/IB/3/GDRDMA, NET/IBext/5(9)/GDRDMA
+WHOLE = "NCCL end"  # the last line of a node's part of the log
 _LOCAL = ("P2P", "SHM", "direct")
 LAYERS = {"InfiniBand": "IB", "Ethernet": "RoCE"}
 
@@ -45,10 +46,14 @@ def look(sku: Sku, kind: str, nodes: Sequence[str], said: Mapping[str, str]) -> 
     ways = Ways()
     for node in nodes:
         text = said.get(f"log {node}", "")
+        whole = text.rstrip().endswith(WHOLE)
         try:
-            log = nccl_log.read(text)
+            log = nccl_log.read(text.replace(f"{WHOLE}\n", ""))
         except NotThisKind:
             ways.untold.append(f"which way {node}'s data went: there is no NCCL log of it")
+            continue
+        if not whole:
+            ways.untold.append(f"all of the way of {node}'s data: its NCCL log came cut")
             continue
         _one(sku, kind, node, log, ways)
     return ways

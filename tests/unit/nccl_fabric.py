@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from rackpin.checks.base import Command, Output
 from rackpin.inventory import Fleet, Node
@@ -13,6 +16,7 @@ from rackpin.lab.hardware import model, nccl, presets
 from rackpin.lab.hardware.answer import answer
 from rackpin.lab.hardware.parts import Answer, Hangs
 from rackpin.skus import load_sku
+from rackpin.verify import nccl_command
 
 KEY = "ssh-ed25519 " + "A" * 68
 # Speed of a set of nodes as a part of what it should be; 0: it never ends.
@@ -105,7 +109,7 @@ class Fabric:
         gpus = int(argv[argv.index("-g") + 1])
         for place, name in enumerate(names):
             hung = nodes[place].rank_hang
-            said[f"log {name}"] = "" if hung else _digest(nodes, place, gpus, env)
+            said[f"log {name}"] = "NCCL end\n" if hung else _digest(nodes, place, gpus, env)
         text = "".join(
             f"## {title}\n" + "".join(f"|{line}\n" for line in body.splitlines()) + "\n"
             for title, body in said.items()
@@ -142,15 +146,9 @@ def _digest(nodes: Sequence[model.Node], place: int, gpus: int, env: Mapping[str
 
 
 def _shortened(nodes: Sequence[model.Node], place: int, gpus: int, env: Mapping[str, str]) -> str:
-    """Each thing once, as the node's own script leaves it."""
-    seen, kept = set(), []
-    for line in nccl.log(nodes, place, gpus, env).splitlines():
-        key = re.sub(r"\d+", "#", line.split("] ", 1)[1])
-        if " via " in line:
-            key = line.partition(" via ")[2]
-        if "COMPLETE" in line:
-            key = "COMPLETE"
-        if key not in seen:
-            seen.add(key)
-            kept.append(line)
-    return "\n".join(kept) + "\n"
+    with tempfile.TemporaryDirectory() as directory:
+        at = Path(directory)
+        (at / "log.1.host.77").write_text(nccl.log(nodes, place, gpus, env))
+        (at / "digest").write_text(nccl_command.DIGEST)
+        command = ["sh", str(at / "digest"), "1"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
