@@ -40,7 +40,6 @@ from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.report.history import history
 from rackpin.stack.lock import Lock, load_stack
 from rackpin.stack.pins import StackError
-from rackpin.verify.memory import at_least
 from rackpin.verify.session import Session
 
 CONNECT = "connect"
@@ -67,7 +66,7 @@ class RunLog(BaseStateCallback):
         self.nodes = {name: NodeLog() for name in fleet.nodes}
         self.findings: dict[str, list[Finding]] = {}
         level = fleet.config.verify_level
-        earlier = history(self.report_dir(), lock.digest) if at_least(level, "fleet") else {}
+        earlier = history(self.report_dir(), lock.digest)
         self.session = Session(fleet, lock, level, history=earlier)
         self.gate = Session(fleet, lock, level, serving=False)  # before anything serves
         self.turn = RLock()

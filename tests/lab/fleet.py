@@ -109,24 +109,28 @@ class FleetLab:
             json.loads(counts.read_text()) if counts.exists() else {},
         )
 
-    def rackpin(self, *words: str, deadline_s: float = RUN_S) -> Run:
+    def rackpin(
+        self, *words: str, deadline_s: float = RUN_S, inventory: str = "inventories/lab.py"
+    ) -> Run:
         """``rackpin …`` with the lab's inventory, as a person would call it."""
         began = time.monotonic()
-        process = self.start_rackpin(*words)
+        process = self.start_rackpin(*words, inventory=inventory)
         try:
             text, _ = process.communicate(timeout=deadline_s)
         finally:
             process.kill()
         return Run(process.returncode, text, time.monotonic() - began, self.latest(), {})
 
-    def start_rackpin(self, *words: str) -> subprocess.Popen[str]:
+    def start_rackpin(
+        self, *words: str, inventory: str = "inventories/lab.py"
+    ) -> subprocess.Popen[str]:
         (self.directory / "reports" / "latest.json").unlink(missing_ok=True)
         return subprocess.Popen(
             [
                 str(Path(sys.executable).with_name("rackpin")),
                 *words[:1],
                 "--inventory",
-                "inventories/lab.py",
+                inventory,
                 "--data",
                 f"report_dir={self.directory}/reports",
                 *words[1:],

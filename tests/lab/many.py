@@ -1,0 +1,28 @@
+"""An inventory of 64 nodes with eight cards each, over the few hosts of one lab."""
+
+from rackpin.lab import state as _state
+
+_lab = _state.load()
+COUNT = 64
+
+
+def _node(number: int):
+    host = _lab.hosts[number % len(_lab.hosts)]
+    data = {"ssh_hostname": host.address, "address": f"10.99.0.{number + 1}", "sku": "h100-sxm-8"}
+    return f"@fleet/n{number:02}", data
+
+
+head = [_node(0)]
+workers = [_node(number) for number in range(1, COUNT)]
+all = (
+    [*head, *workers],
+    {
+        "fleet": "many",
+        "stack": "cpu-lab",
+        "wheelhouse_url": "http://10.99.0.250:8900",
+        "state_dir": str(_lab.directory / "state"),
+        "ssh_user": "root",
+        "ssh_key": str(_lab.ssh_key),
+        "ssh_known_hosts_file": str(_lab.known_hosts),
+    },
+)
