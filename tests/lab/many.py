@@ -3,12 +3,17 @@
 from rackpin.lab import state as _state
 
 _lab = _state.load()
-COUNT = 64
+COUNT, PORT = 64, 2200
 
 
 def _node(number: int):
-    host = _lab.hosts[number % len(_lab.hosts)]
-    data = {"ssh_hostname": host.address, "address": f"10.99.0.{number + 1}", "sku": "h100-sxm-8"}
+    place, host = number // len(_lab.hosts), _lab.hosts[number % len(_lab.hosts)]
+    data = {
+        "ssh_hostname": host.address,
+        "ssh_port": PORT + place if place else 22,  # two nodes are never one sshd's
+        "address": f"10.99.0.{number + 1}",
+        "sku": "h100-sxm-8",
+    }
     return f"@fleet/n{number:02}", data
 
 
@@ -23,6 +28,6 @@ all = (
         "state_dir": str(_lab.directory / "state"),
         "ssh_user": "root",
         "ssh_key": str(_lab.ssh_key),
-        "ssh_known_hosts_file": str(_lab.known_hosts),
+        "ssh_known_hosts_file": str(_lab.directory / "known_hosts_many"),
     },
 )

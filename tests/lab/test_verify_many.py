@@ -11,11 +11,10 @@ import pytest
 
 from rackpin.findings import Outcome
 from tests.lab.fleet import FleetLab, booted
-from tests.lab.many import COUNT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 NAME = "test-many"
-HOSTS = 4
+HOSTS, COUNT, PORT = 4, 64, 2200  # as in many.py
 LAB = f"name: {NAME}\nhosts:\n" + "".join(
     f"  - {{ name: h{number}, groups: [workers], hardware: h100-sxm-8"
     f"{', faults: [gpu-missing=5, hca-down=mlx5_3]' if number == 3 else ''} }}\n"
@@ -30,8 +29,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
     directory = Path(tmp_path_factory.mktemp("many"))
     (directory / "lab.yaml").write_text(LAB)
     with booted(directory / "lab.yaml", NAME, directory) as lab:
-        for host in lab.lab.hosts:  # sixteen nodes share its sshd
-            lab.ask(host.name, "echo MaxStartups 100 >>/etc/ssh/sshd_config; systemctl reload ssh")
+        # sixteen nodes share its sshd; more sockets than that it doesn't take
+        ports = [22, *range(PORT + 1, PORT + COUNT // HOSTS)]
+        lines = ["AddressFamily inet", "MaxStartups 100", *(f"Port {port}" for port in ports)]
+        listen = "\n".join(lines)
+        for host in lab.lab.hosts:
+            lab.feed(host.name, f"echo '{listen}' >>/etc/ssh/sshd_config; systemctl restart ssh")
+        known = [line.split(" ", 1) for line in lab.lab.known_hosts.read_text().splitlines()]
+        lines = [f"[{name}]:{port} {key}\n" for name, key in known for port in ports[1:]]
+        lines += [f"{name} {key}\n" for name, key in known]
+        (lab.lab.directory / "known_hosts_many").write_text("".join(lines))
         yield lab
 
 
@@ -44,7 +51,7 @@ def test_all_checks_of_64_nodes(site: FleetLab) -> None:
         f"{run.seconds:.1f} s, {peak / 1024:.0f} MB at most, {min(asked.values())} findings a node"
     )
     assert len(run.report.nodes) == len(asked) == COUNT and not run.report.partial
-    assert {n.remote_executions for n in run.report.nodes} <= {1, 2, 3}
+    assert {n.remote_executions for n in run.report.nodes} <= {1, 2, 3}, run.tail
     assert min(asked.values()) > 40
     bad = {f.node for f in run.report.findings if f.check == "gpu.count" and f.outcome == "fail"}
     down = {f.node for f in run.report.findings if f.check == "fabric.hcas" and f.outcome == "fail"}
