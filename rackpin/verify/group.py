@@ -76,7 +76,7 @@ class Group:
         """
         for one in found:
             for node in one.on_sockets:  # its log says so: nothing is to be found out
-                self._exclude(node, one, f"with every partner: {one.measurement.why}")
+                self._exclude(node, one, one.measurement.why)
         stopped = [one for one in found if one.trouble in ("hung", "broken") and not one.on_sockets]
         if not stopped:
             return

@@ -21,6 +21,12 @@ MEASURE = (
 )
 
 
+BISECTED = (
+    "it only shows while many nodes send: see the counters of its HCAs and of the switch ports on "
+    "the way while the level fleet runs; keep it out until that is mended"
+)
+
+
 def finding(
     node: str,
     check: str,
@@ -173,11 +179,20 @@ def of_fleet(group: Group, alone: bool) -> list[Finding]:
         remedy = MEASURE.format(sku=sku.name)
     if outcome is Outcome.NOT_RUN:
         parts[0] = f"not checked: {parts[0]}"
-    found = finding(
-        ALL, check, outcome, "; ".join(parts),
-        figure=figure, sku=sku, remedy=remedy, source=one, speed=speed,
-    )  # fmt: skip
-    return [found]
+    found = [
+        finding(
+            ALL, check, outcome, "; ".join(parts),
+            figure=figure, sku=sku, remedy=remedy, source=one, speed=speed,
+        )
+    ]  # fmt: skip
+    # what takes a whole set is nobody's own fault; a node or a link is, and must not serve
+    for culprit in group.search.culprits if group.search else ():
+        if culprit.kind != "set":
+            found += [
+                finding(node, check, Outcome.FAIL, culprit.text, sku=sku, remedy=BISECTED)
+                for node in culprit.nodes
+            ]
+    return found
 
 
 def of_burnin(group: Group, seconds: float) -> Finding:
