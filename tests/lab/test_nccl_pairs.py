@@ -182,12 +182,15 @@ def opened(lab: LabState, life_s: int) -> Session:
 
 def test_without_anybody_to_end_it_it_ends_by_itself(lab: LabState) -> None:
     before = traces(lab)
-    ask, session = asker(lab), opened(lab, 4)
+    ask, session = asker(lab), opened(lab, 8)
     command = launch.prepare(session, "gpu1", f"{ROOT}/engine/all_reduce_perf")
     output = ask({"gpu1": [command]})["gpu1"][command.name]
     assert not launch.read_prepared(session, "gpu1", command, output).problem
     look = f"ls -d {session.directory}; ss -Hltn 'sport = :{session.port}'"
     assert len(ssh.ask(lab, lab.host("gpu1"), look).stdout.splitlines()) == 2
+    shown = " ".join(traces(lab)[0] - before[0])
+    for trace in (f"d {session.directory} 700", session.unit, f":{session.port}", "sshd -D -e"):
+        assert trace in shown, "the comparison would not see it"
     end = time.monotonic() + 20
     while time.monotonic() < end and ssh.ask(lab, lab.host("gpu1"), look, check=False).stdout:
         time.sleep(0.5)
