@@ -11,17 +11,16 @@ from pathlib import Path
 from rackpin.lab.hardware.answer import BOOTED
 from rackpin.lab.hardware.model import Node
 from rackpin.lab.hardware.parts import Answer
-from rackpin.lab.hardware.tree import tree
+from rackpin.lab.hardware.tree import tree, write
 
 PID = 4242
 
 
 def put(node: Node, home: Path) -> None:
     """The node's files below ``home``/current, programs executable."""
-    for name, text in tree(node, str(home)).items():
+    for name, content in tree(node, str(home)).items():
         file = home / "current" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        write(file, content)
         if name.startswith("bin/"):
             file.chmod(0o755)
 

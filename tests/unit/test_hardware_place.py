@@ -40,11 +40,11 @@ def host(root: Path, hardware: str | None = "rtx4090-2", *faults: str) -> HostSt
     )
 
 
-def files(root: Path) -> dict[str, tuple[int, str]]:
+def files(root: Path) -> dict[str, tuple[int, str | bytes]]:
     return {
         str(path.relative_to(root)): (
             path.lstat().st_mode,
-            str(path.readlink()) if path.is_symlink() else path.read_text(),
+            str(path.readlink()) if path.is_symlink() else path.read_bytes(),
         )
         for path in sorted(root.rglob("*"))
         if path.is_symlink() or path.is_file()

@@ -54,6 +54,9 @@ dmesg
 dmesg -T
 modinfo nvidia
 modinfo -F version nvidia
+mokutil --sb-state
+mokutil --test-key /var/lib/dkms/mok.pub
+systemd-detect-virt
 dcgmi discovery -l
 dcgmi diag -r 1
 dcgmi health -c
@@ -111,7 +114,8 @@ NODES = [
     ("l40s-8", ["gsp-timeout", "off-bus=1"]),
     ("l40s-8", ["library-mismatch"]),
     ("rtx4090-2", [NEW]),
-    ("rtx4090-2", ["nouveau"]),
+    ("rtx4090-2", ["nouveau", "secure-boot"]),
+    ("a100-sxm-8", ["no-cards", "acs-on"]),
     ("h100-sxm-8", ["not-installed"]),
 ]
 

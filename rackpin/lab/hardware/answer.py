@@ -16,7 +16,8 @@ PROC, SYS = "/proc/driver/nvidia/", "/sys/class/infiniband/"
 
 def tools(node: Node) -> list[str]:
     """Programs that the node has: those of the driver only once it is installed."""
-    found = ["lspci", "lsmod", "modinfo", "dmesg", *(ib.TOOLS if node.nics else [])]
+    found = ["lspci", "lsmod", "modinfo", "dmesg", *kernel.KEYED]
+    found += [*(kernel.DISK if node.kernel else []), *(ib.TOOLS if node.nics else [])]
     return [*found, *(NEED_DRIVER if node.driver is not None else [])]
 
 
@@ -38,6 +39,10 @@ def answer(
         return _cat(node, words[0])
     if tool not in tools(node):
         return Answer("", f"sh: 1: {tool}: not found\n", 127)
+    if tool in kernel.KEYED:
+        return kernel.KEYED[tool](node, words)
+    if tool in kernel.DISK:
+        return _disk(node, tool, words)
     if tool == "all_reduce_perf":
         return nccl.answer([node, *with_nodes], words, env or {})
     if tool in ib.TOOLS:
@@ -54,6 +59,16 @@ def answer(
     if tool == "nv-fabricmanager":
         return Answer("", kernel.fabric_log(node), 1 if node.fabric == "mismatch" else 0)
     return _kernel(node, tool, words)
+
+
+def _disk(node: Node, tool: str, words: list[str]) -> Answer:
+    """A host's own programs ask its disk; here it has nothing but the kernel that runs."""
+    if tool == "uname":
+        return Answer(f"{node.kernel}\n" if words == ["-r"] else "Linux\n", "", 0)
+    module = words[-1] if words else ""
+    where = f"/lib/modules/{node.kernel}"
+    said = f"modprobe: FATAL: Module {module} not found in directory {where}\n"
+    return Answer("", said, 1)
 
 
 def _cat(node: Node, path: str) -> Answer:

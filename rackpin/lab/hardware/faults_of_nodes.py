@@ -9,6 +9,8 @@ from rackpin.lab.hardware.model import Node
 
 OLD_FIRMWARE = {"MT4129": "28.36.1010", "MT4123": "20.31.1014"}  # a release before, by CA type
 
+OLD_KERNEL = "6.1.0-50-amd64"  # of Debian 12, some updates ago
+
 
 @fault("hang", "nvidia-smi never answers, and only SIGKILL ends it")
 def _hang(node: Node, _where: str) -> Node:
@@ -144,3 +146,36 @@ def _driver(node: Node, where: str) -> Node:
     version = where or other_version(node.preset.driver)
     running = version if node.fabric == "running" else node.fabric_version
     return changed(node, driver=version, cuda=drivers.cuda(version), fabric_version=running)
+
+
+@fault("no-cards", "no card and no NVSwitch is on the bus: their board has no power")
+def _no_cards(node: Node, _where: str) -> Node:
+    gone = [*(gpu.slot.bus for gpu in node.gpus), *node.preset.nvswitches]
+    return changed(node, gpus=[], absent=[*node.absent, *gone])
+
+
+@fault("nvswitch-missing", "no NVSwitch is on the bus")
+def _no_switches(node: Node, _where: str) -> Node:
+    if not node.preset.nvswitches:
+        raise LabError(f"{node.preset.name} has no NVSwitch")
+    return changed(node, absent=[*node.absent, *node.preset.nvswitches])
+
+
+@fault("acs-on", "access control is on, on every port above cards and HCAs")
+def _acs(node: Node, _where: str) -> Node:
+    return changed(node, acs=True)
+
+
+@fault("iommu-on", "the IOMMU translates the addresses of cards and HCAs")
+def _iommu(node: Node, _where: str) -> Node:
+    return changed(node, iommu_translates=True)
+
+
+@fault("secure-boot", "Secure Boot is on, and no key of DKMS is enrolled")
+def _secure_boot(node: Node, _where: str) -> Node:
+    return changed(node, secure_boot=True)
+
+
+@fault("kernel", "this kernel runs; what boots and loads next, the host's disk says", "version")
+def _kernel(node: Node, where: str) -> Node:
+    return changed(node, kernel=where or OLD_KERNEL)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rackpin.lab.hardware import ib
-from rackpin.lab.hardware.model import Node
+from rackpin.lab.hardware.model import Nic, Node
 from rackpin.lab.hardware.parts import Answer
 from rackpin.lab.hardware.values import bus_id
 
@@ -89,6 +91,29 @@ def modinfo(node: Node) -> dict[str, str]:
     }
 
 
+def mokutil(node: Node, argv: Sequence[str]) -> Answer:
+    """``mokutil --sb-state`` and ``--test-key FILE``."""
+    match list(argv):
+        case ["--sb-state"]:
+            return Answer(f"SecureBoot {'enabled' if node.secure_boot else 'disabled'}\n", "", 0)
+        case ["--test-key", file]:
+            return Answer(f"{file} is not enrolled\n", "", 0)
+    return Answer("", "Usage:\n  mokutil OPTIONS [ARGS...]\n", 1)
+
+
+def detect_virt(_node: Node, _argv: Sequence[str]) -> Answer:
+    """``systemd-detect-virt``: servers with this hardware are bare metal."""
+    return Answer("none\n", "", 1)
+
+
+KEYED = {"mokutil": mokutil, "systemd-detect-virt": detect_virt}
+CALLS: dict[str, list[list[str]]] = {
+    "mokutil": [["--sb-state"], ["--test-key", "@WORD@"]],
+    "systemd-detect-virt": [[]],
+}
+DISK = ("uname", "modprobe")  # only where kernel and modules follow from the host's disk
+
+
 def proc_driver(node: Node) -> dict[str, str]:
     """Files below /proc/driver/nvidia; none where the module isn't loaded."""
     if node.driver is None or node.nouveau:
@@ -145,13 +170,25 @@ def sys_infiniband(node: Node) -> dict[str, str]:
             "ports/1/sm_lid": f"0x{ib.subnet_lid(nic):x}",
             "ports/1/lid_mask_count": "0",
             "ports/1/cap_mask": "0xa751e848" if nic.link_layer == "InfiniBand" else "0x00010000",
-            "ports/1/gids/0": ib.gid(nic),
+            **_gids(nic),
             "device/numa_node": str(nic.slot.numa),
             "device/uevent": f"DRIVER=mlx5_core\nPCI_SLOT_NAME={nic.slot.bus}",
         }
         device |= {f"ports/1/counters/{c}": str(nic.counters.get(c, 0)) for c in COUNTERS}
         files |= {f"{nic.device}/{name}": f"{text}\n" for name, text in device.items()}
     return files
+
+
+def _gids(nic: Nic) -> dict[str, str]:
+    """The port's addresses as show_gids lists them; on Ethernet each for RoCE v1 and v2."""
+    if nic.link_layer == "InfiniBand":
+        return {"ports/1/gids/0": ib.gid(nic)}
+    found = {}
+    for index, kind in enumerate(("IB/RoCE v1", "RoCE v2")):
+        found[f"ports/1/gids/{index}"] = ib.gid(nic)
+        found[f"ports/1/gid_attrs/types/{index}"] = kind
+        found[f"ports/1/gid_attrs/ndevs/{index}"] = nic.netdev
+    return found
 
 
 def fabric_log(node: Node) -> str:

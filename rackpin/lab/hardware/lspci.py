@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from getopt import GetoptError, getopt
 
-from rackpin.lab.hardware.model import Node, Pcie, Slot
+from rackpin.lab.hardware import pci
+from rackpin.lab.hardware.model import Node, Pcie
 from rackpin.lab.hardware.parts import Answer
 
 GT_PER_S = {3: "8GT/s", 4: "16GT/s", 5: "32GT/s"}
 SLOWEST = "2.5GT/s"
 USAGE = "lspci: invalid option; see `lspci --help'.\n"
+ACS_ON = "SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-"
 ACS_OFF = "SrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-"
+HOST_BRIDGE = "0600"
 CLASSES = {
     "0200": "Ethernet controller",
     "0207": "Infiniband controller",
@@ -45,7 +48,8 @@ class Device:
     driver: str = ""
     modules: str = ""
     memory: str = ""
-    bridge: bool = False
+    port: str = ""  # of bridges: which kind
+    acs: bool = False  # of ports: traffic between devices goes by the CPU
     asleep: bool = False  # the link is at its slowest speed while there is nothing to do
     alive: bool = True
 
@@ -103,7 +107,7 @@ class Device:
     def _express(self) -> list[str]:
         assert self.link is not None
         able, width = self.link
-        kind = "Root Port (Slot+)" if self.bridge else "Endpoint"
+        kind = self.port or "Endpoint"
         speed = GT_PER_S[able.generation]
         now = f"{SLOWEST} (downgraded)" if self.asleep else f"{speed} (ok)"
         narrow = "ok" if width == able.width else "downgraded"
@@ -118,63 +122,86 @@ class Device:
             f"\t\tLnkSta:\tSpeed {now}, Width x{width} ({narrow})",
             "\t\t\tTrErr- Train- SlotClk+ DLActive- BWMgmt- ABWMgmt-",
         ]
-        if self.bridge:
+        if self.port in (pci.ROOT, pci.DOWNSTREAM):
             lines += [
                 "\tCapabilities: [148 v1] Access Control Services",
                 "\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- "
                 "DirectTrans-",
-                f"\t\tACSCtl:\t{ACS_OFF}",
+                f"\t\tACSCtl:\t{ACS_ON if self.acs else ACS_OFF}",
             ]
         return lines
 
 
 def devices(node: Node) -> list[Device]:
-    """Everything on the bus, in order: a host bridge, root ports, NVSwitches, cards, NICs."""
-    found = [Device("0000:00:00.0", "0600", "8086", "09a2", "Ice Lake Memory Map/VT-d", "20", 0)]
+    """Everything on the bus, in order: a host bridge, ports, NVSwitches, cards, NICs."""
+    name = "Ice Lake Memory Map/VT-d"
+    found = [Device("0000:00:00.0", HOST_BRIDGE, "8086", "09a2", name, "20", 0)]
+    ends = [*_cards(node), *_switches(node), *_nics(node)]
+    chains = pci.chains(node.preset)
+    ports: dict[str, Device] = {}
+    for one in ends:
+        bridges = pci.kinds(chains[one.bus])
+        for bus, kind in bridges.items():
+            nearest = bus == list(bridges)[-1]  # the other end of the device's own link
+            ports.setdefault(bus, _port(node, one, bus, kind, nearest))
+    return sorted([*found, *ends, *ports.values()], key=lambda one: one.bus)
+
+
+def _cards(node: Node) -> list[Device]:
     card = node.card
     driver = "nouveau" if node.nouveau else "nvidia" if node.driver else ""
     modules = "nvidiafb, nouveau" + (", nvidia_drm, nvidia" if node.driver else "")
-    for index, gpu in enumerate(node.gpus):
-        found.append(_port(index, gpu.slot, card.pcie, gpu.width, node.asleep(gpu)))
-        found.append(
-            Device(
-                *(gpu.slot.bus, card.pci_class, "10de", card.device_id, card.pci_name, "a1"),
-                numa=gpu.slot.numa,
-                link=(card.pcie, gpu.width),
-                subsystem=card.subsystem,
-                driver=driver,
-                modules=modules,
-                memory=f"{card.bar1 // 1024}G" if card.bar1 >= 1024 else f"{card.bar1}M",
-                asleep=node.asleep(gpu),
-                alive=gpu.on_bus,
-            )
+    return [
+        Device(
+            *(gpu.slot.bus, card.pci_class, "10de", card.device_id, card.pci_name, "a1"),
+            numa=gpu.slot.numa,
+            link=(card.pcie, gpu.width),
+            subsystem=card.subsystem,
+            driver=driver,
+            modules=modules,
+            memory=f"{card.bar1 // 1024}G" if card.bar1 >= 1024 else f"{card.bar1}M",
+            asleep=node.asleep(gpu),
+            alive=gpu.on_bus,
         )
-    for bus in node.preset.nvswitches:
-        name = f"Device {node.preset.nvswitch_id}"
-        words = (bus, "0680", "10de", node.preset.nvswitch_id, name, "a1", 0)
-        found.append(Device(*words, driver="nvidia-nvswitch" if node.loaded else ""))
-    for index, nic in enumerate(node.nics):
-        found.append(_port(len(node.gpus) + index, nic.slot, nic.pcie, nic.pcie.width))
-        kind = "0207" if nic.link_layer == "InfiniBand" else "0200"
-        found.append(
-            Device(
-                *(nic.slot.bus, kind, "15b3", nic.device_id, nic.pci_name, ""),
-                numa=nic.slot.numa,
-                link=(nic.pcie, nic.pcie.width),
-                subsystem=f"15b3:{nic.board_id[-4:]}",
-                driver="mlx5_core",
-                modules="mlx5_core",
-                memory="32M",
-            )
-        )
-    return sorted(found, key=lambda one: one.bus)
+        for gpu in node.gpus
+    ]
 
 
-def _port(index: int, below: Slot, link: Pcie, width: int, asleep: bool = False) -> Device:
-    """The root port above a slot, at 00:01.0 and on."""
-    bus = f"0000:00:{index // 8 + 1:02x}.{index % 8}"
+def _switches(node: Node) -> list[Device]:
+    number = node.preset.nvswitch_id
+    driver = "nvidia-nvswitch" if node.loaded else ""
+    return [
+        Device(bus, "0680", "10de", number, f"Device {number}", "a1", 0, driver=driver)
+        for bus in node.preset.nvswitches
+        if bus not in node.absent
+    ]
+
+
+def _nics(node: Node) -> list[Device]:
+    return [
+        Device(
+            nic.slot.bus,
+            "0207" if nic.link_layer == "InfiniBand" else "0200",
+            *("15b3", nic.device_id, nic.pci_name, ""),
+            numa=nic.slot.numa,
+            link=(nic.pcie, nic.pcie.width),
+            subsystem=f"15b3:{nic.board_id[-4:]}",
+            driver="mlx5_core",
+            modules="mlx5_core",
+            memory="32M",
+        )
+        for nic in node.nics
+    ]
+
+
+def _port(node: Node, below: Device, bus: str, kind: str, nearest: bool) -> Device:
+    """A bridge above a device; the nearest has the same link."""
     words = (bus, "0604", "8086", "347a", "Device 347a", "06", below.numa)
-    return Device(*words, link=(link, width), driver="pcieport", bridge=True, asleep=asleep)
+    link = below.link
+    if link and not nearest:
+        link = (link[0], link[0].width)
+    asleep = below.asleep and nearest
+    return Device(*words, link=link, driver="pcieport", port=kind, acs=node.acs, asleep=asleep)
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,11 @@ class Node(Part):
     wrong: int = 0  # elements that all_reduce_perf finds wrong
     kernel_log: list[tuple[float, str]] = Field(default_factory=list)  # seconds, line
     absent: list[str] = Field(default_factory=list)  # buses of described devices that aren't there
+    acs: bool = False  # on, on every port that can redirect
+    iommu_translates: bool = False
+    secure_boot: bool = False
+    # What booted (uname -r). Given, kernel and modules follow from the host's disk from then on.
+    kernel: str | None = None
 
     @property
     def card(self) -> Card:

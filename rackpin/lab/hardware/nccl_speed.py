@@ -19,7 +19,7 @@ def local_peak(node: Node, ranks: int, nvls: bool) -> float:
             peak = min(model.ring, _of(model.nvlink, ranks))
         else:
             peak = _of(model.nvlink, ranks)
-        down = max(len(gpu.links_down) for gpu in used)
+        down = max((len(gpu.links_down) for gpu in used), default=0)
         peak *= (node.card_links - down) / node.card_links
     else:
         peak = model.pcie or model.network
@@ -54,6 +54,8 @@ def broken(node: Node, ranks: int) -> str:
         return "CUDA driver version is insufficient for CUDA runtime version"
     if node.library is not None:
         return "system has unsupported display driver / cuda driver combination"
+    if not node.gpus:
+        return "no CUDA-capable device is detected"
     if not node.cuda_works:
         return "system not yet initialized"
     if any(gpu.handle for gpu in node.gpus):

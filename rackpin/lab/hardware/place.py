@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rackpin.lab.errors import LabError
 from rackpin.lab.hardware import presets
-from rackpin.lab.hardware.tree import HOME, Files, frame, tree
+from rackpin.lab.hardware.sysfs import Content
+from rackpin.lab.hardware.tree import HOME, frame, tree, write
 from rackpin.lab.state import HostState
 from rackpin.lab.supervisor import write_atomically
 
@@ -78,10 +79,11 @@ def put(root: Path, one: HostState) -> bool:
     return changed
 
 
-def _put_trees(home: Path, files: Files, state: str) -> bool:
+def _put_trees(home: Path, files: dict[str, Content], state: str) -> bool:
     """A new tree beside the old one, then the link ``current`` to it, then the old one away."""
     outer = frame()
-    digest = hashlib.sha256(json.dumps([files, outer], sort_keys=True).encode()).hexdigest()[:16]
+    content = repr([sorted(files.items()), sorted(outer.items())])
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     trees, current = home / "trees", home / "current"
     if current.is_symlink() and Path(current.readlink()).parts[1:2] == (digest,):
         return False
@@ -89,11 +91,10 @@ def _put_trees(home: Path, files: Files, state: str) -> bool:
         raise LabError(f"{trees} is a link; reset the host")
     if (trees / digest).exists():  # of a run that was ended half-way
         shutil.rmtree(trees / digest)
-    for name, text in files.items():
-        file = trees / digest / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(0o755 if "/bin/" in name else 0o644)
+    for name, one in files.items():
+        write(trees / digest / name, one)
+        if "/bin/" in name:
+            (trees / digest / name).chmod(0o755)
     for name, text in outer.items():
         write_atomically(home / name, text, 0o755)
     fresh = home / "current.new"

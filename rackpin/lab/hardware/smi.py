@@ -106,6 +106,8 @@ def fatal(node: Node) -> Answer | None:
         branch = ".".join(node.library.split(".")[:2])
         text = "Failed to initialize NVML: Driver/library version mismatch\n"
         return Answer(f"{text}NVML library version: {branch}\n", "", MISMATCH_CODE)
+    if not node.gpus:
+        return Answer(NO_DEVICES, "", NO_DEVICES_CODE)
     return None
 
 

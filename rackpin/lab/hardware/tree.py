@@ -21,6 +21,8 @@ from rackpin.lab.hardware import (
 )
 from rackpin.lab.hardware.model import Node
 from rackpin.lab.hardware.parts import Answer, Parts
+from rackpin.lab.hardware.sysfs import Content, Link
+from rackpin.lab.hardware.sysfs import files as sys_files
 
 HOME = "/usr/lib/rackpin-lab"
 PROGRAMS = Path(__file__).with_name("programs")
@@ -28,17 +30,40 @@ LEVELS = ("k", "v", "vv")
 Files = dict[str, str]
 
 
-def tree(node: Node, home: str = HOME) -> Files:
-    """Path below ``current/`` → text. Files in ``bin/`` are programs."""
+def tree(node: Node, home: str = HOME) -> dict[str, Content]:
+    """Path below ``current/`` → text, bytes or link. Files in ``bin/`` are programs."""
+    below_sys = {f"sys/{name}": content for name, content in sys_files(node).items()}
+    return {**_texts(node, home), **below_sys}
+
+
+def write(file: Path, content: Content) -> None:
+    """One file or link of a tree; its directory is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, Link):
+        file.symlink_to(content.target)
+    else:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def _program(tool: str, node: Node) -> Path:
+    """Where kernel and modules follow from the disk, programs look there."""
+    places = [PROGRAMS / "disk" / tool] if node.kernel else []
+    places += [PROGRAMS / tool, PROGRAMS / "keyed"]
+    return next(place for place in places if place.is_file())
+
+
+def _texts(node: Node, home: str) -> Files:
     files = {"tools": "".join(f"{tool}\n" for tool in answers.tools(node))}
     for tool in answers.tools(node):
-        own = PROGRAMS / tool
-        text = (own if own.exists() else PROGRAMS / "keyed").read_text(encoding="utf-8")
+        text = _program(tool, node).read_text(encoding="utf-8")
         files[f"bin/{tool}"] = text.replace("@HOME@", home)
     files |= _below("kernel", _kernel(node))
     files |= _below("lspci", _lspci(node))
     files |= _below("proc/driver/nvidia", kernel.proc_driver(node))
-    files |= _below("sys/class/infiniband", kernel.sys_infiniband(node))
+    for tool in kernel.KEYED:
+        found = {" ".join(words): kernel.KEYED[tool](node, words) for words in kernel.CALLS[tool]}
+        found["@WORD@"] = kernel.KEYED[tool](node, ["@WORD@"])
+        files |= _below(f"keyed/{tool}", _keyed(found))
     if node.nics:
         for tool in ib.TOOLS:
             calls = [words for name, words in ib.argvs(node) if name == tool]
@@ -83,7 +108,9 @@ def _keyed(found: dict[str, Answer]) -> Files:
 
 
 def _kernel(node: Node) -> Files:
+    release = {"release": f"{node.kernel}\n"} if node.kernel else {}
     return {
+        **release,
         "log": _table([[f"{seconds:.6f}", line] for seconds, line in kernel.log(node)]),
         "lsmod": kernel.lsmod(node).stdout,
         "modules": kernel.proc_modules(node),
