@@ -112,7 +112,7 @@ class DebClosure(Model):
 
 Role = Literal[
     "kernel", "driver", "fabric_manager", "cuda", "nccl", "dcgm", "container_toolkit", "rdma",
-    "environment", "base", "image",
+    "mpi", "environment", "base", "image",
 ]  # fmt: skip
 
 

@@ -130,6 +130,7 @@ def _rest(pins: Pins, os: OsPin) -> Iterator[Package]:
     if rdma := pins.rdma:
         origin: Origin = "os" if rdma.stack == "inbox" else "doca"
         yield from all_at(table["rdma"][rdma.stack], rdma.version, "rdma", origin)
+        yield from all_at(table["mpi"], None, "mpi", "os")
 
 
 def packages_of(pins: Pins, os: OsPin) -> list[Package]:

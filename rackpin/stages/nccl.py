@@ -5,10 +5,12 @@ from __future__ import annotations
 from rackpin.desired import Desired, Target
 from rackpin.nccltests.build import Build, builds
 
+ROLES = ("nccl", "mpi")  # MPI starts the tests over several nodes
+
 
 def packages(target: Target) -> tuple[str, ...]:
     every = target.lock.packages.get(target.os_key, [])
-    return tuple(item.name for item in every if item.role == "nccl" and target.node.gpus)
+    return tuple(item.name for item in every if item.role in ROLES and target.node.gpus)
 
 
 def tests(target: Target) -> tuple[list[Build], list[str]]:

@@ -279,7 +279,7 @@ def test_the_survey_knows_what_the_stage_will_ask(
     before = dataclasses.replace(target, lock=gpu_lock)
     after = dataclasses.replace(before, fabric=h100(Tree(tmp_path)).look())
     wish = stage.desired(after)
-    assert wish.packages == ("libnccl-dev", "libnccl2")
+    assert wish.packages == ("libnccl-dev", "libnccl2", "libopenmpi-dev", "openmpi-bin")
     asked = requests(before)
     assert (Paths, {"paths": wish.paths}) in asked
     assert (Packages, {"names": wish.packages}) in asked

@@ -99,8 +99,13 @@ def test_the_rest_of_a_host() -> None:
     assert versions["linux-modules-extra-6.5.0-45-generic"] is None
     assert found["gcc-12"].role == "kernel"
     assert found["rdma-core"].repository == "os"
+    assert found["openmpi-bin"].role == found["libopenmpi-dev"].role == "mpi"
     assert found["python3"].role == "environment"
     assert not {"cuda", "cuda-12-2", "cuda-drivers"} & set(found), "they bring a newer driver"
+
+
+def test_without_a_network_there_is_no_mpi() -> None:
+    assert not [p for p in packages().values() if p.role == "mpi"]
 
 
 def test_newer_majors_have_other_names() -> None:
