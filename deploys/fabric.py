@@ -4,7 +4,7 @@ from rackpin.apt.wanted import pins
 from rackpin.deploy import apply_files, here
 from rackpin.fabric.gpudirect import gpudirect
 from rackpin.operations import packages, units
-from rackpin.operations_fabric import acs_off, gone, peermem_loaded, rebuilt
+from rackpin.operations_fabric import acs_off, gdrcopy_built, gone, peermem_loaded, rebuilt
 from rackpin.stages import fabric as stage
 
 node = here()
@@ -22,6 +22,9 @@ if fabric and fabric.gpus and target.node.gpus:
             broken=node.survey.dpkg_broken,
             hold=True,
         )
+    gdrcopy, _ = stage.gdrcopy(target)
+    if gdrcopy and fabric.hcas:
+        gdrcopy_built(name="fabric: gdrcopy", build=gdrcopy, stage=wish)
     rebuilt(name="fabric: kernel modules", pin=target.lock.host.rdma)
     gone(name="fabric: files of an earlier wish", paths=stage.OWNED, stage=wish)
     apply_files("fabric", wish)

@@ -16,6 +16,7 @@ from rackpin.fabric.gpudirect import PEERMEM
 from rackpin.fabric.rebuild import needed
 from rackpin.facts import ABSENT, Units
 from rackpin.facts_fabric import FabricFact
+from rackpin.gdrcopy.build import Build, complete, script
 from rackpin.operations import states
 from rackpin.stack.hostpins import RdmaPin
 
@@ -62,6 +63,23 @@ def rebuilt(pin: RdmaPin | None) -> Iterator[Any]:
         prove = f"modinfo -k $(uname -r) {item.module} >/dev/null"
         text = f"({item.command}) && {prove} || {{ {log} >&2 2>/dev/null; exit 1; }}"
         yield StringCommand(text, _timeout=deadlines.DKMS_S)
+
+
+@operation()
+def gdrcopy_built(build: Build, stage: Desired) -> Iterator[Any]:
+    """
+    gdrcopy's module, by DKMS for the running kernel, and its library.
+
+    + build: source, driver, compiler
+    + stage: the stage whose paths include the mark of a complete build and the library's name
+    """
+    fabric = host.get_fact(FabricFact)  # a stage before may have brought the driver
+    now = states(stage)
+    marked = now.get(build.mark, ABSENT).kind == "file"
+    if fabric and complete(build, fabric, marked, now.get(build.link, ABSENT).target):
+        host.noop(f"gdrcopy {build.source.version} is built for {build.driver}/{build.version}")
+        return
+    yield StringCommand("sh", "-s", _stdin=script(build), _timeout=deadlines.DKMS_S)
 
 
 @operation()

@@ -117,5 +117,9 @@ def script(build: Build) -> str:
     }
     head = "".join(f"{name}={quote(value)}\n" for name, value in values.items())
     body = (_HERE / "node_build.sh").read_text(encoding="utf-8")
-    fetch = (_HERE / "node_fetch.py").read_text(encoding="utf-8")
-    return f"#!/bin/sh\nset -eu\n{head}{body.replace('@FETCH@' + chr(10), fetch)}"
+    return f"#!/bin/sh\nset -eu\n{head}{body.replace('@FETCH@' + chr(10), fetch_program())}"
+
+
+def fetch_program() -> str:
+    """The Python program that fetches one file on a bare node and proves its sha256."""
+    return (_HERE / "node_fetch.py").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from rackpin.fabric.look import shell
 from rackpin.fabric.select import INFINIBAND
 from rackpin.fabric.settings import Derived, derive
 from rackpin.fabric.versions import nccl_versions
+from rackpin.gdrcopy.build import Build, build_of
 
 CONF = "/etc/nccl.conf"
 PEERMEM = "/etc/modules-load.d/90-rackpin-fabric.conf"
@@ -20,9 +21,11 @@ GRUB = "/etc/default/grub.d/90-rackpin-fabric.cfg"
 NAMES = f"{layout.ETC}/hca-names"
 ACS_UNIT = "rackpin-acs.service"
 NAMES_UNIT = "rackpin-hca-names.service"
-UNITS = (ACS_UNIT, NAMES_UNIT)
+GDRCOPY_UNIT = "rackpin-gdrcopy.service"
+GDRCOPY_PROGRAM = f"{layout.LIB}/gdrcopy"
+UNITS = (ACS_UNIT, NAMES_UNIT, GDRCOPY_UNIT)
 _UNIT = "/etc/systemd/system/{}"
-PROGRAMS = (f"{layout.LIB}/acs-off", f"{layout.LIB}/hca-names")
+PROGRAMS = (f"{layout.LIB}/acs-off", f"{layout.LIB}/hca-names", GDRCOPY_PROGRAM)
 # Every path that this stage may have; the survey asks of all before it knows which it will be.
 OWNED = (
     CONF,
@@ -35,6 +38,18 @@ OWNED = (
 )
 TRIGGERS = ("daemon-reload", "update-grub")
 PATHS = (*OWNED, *(pending_mark(trigger) for trigger in TRIGGERS))
+
+
+def gdrcopy(target: Target) -> tuple[Build | None, str]:
+    """What of gdrcopy this node is to have, or why there is none though the stack pins it."""
+    bundle = target.fleet.config.bundle
+    return build_of(target.lock, bundle.url if bundle else None)
+
+
+def paths(target: Target) -> tuple[str, ...]:
+    """Every path that this stage asks for."""
+    build, _ = gdrcopy(target)
+    return (*PATHS, build.mark, build.link) if build else PATHS
 
 
 def flavour(target: Target) -> str:
@@ -77,6 +92,8 @@ def notes(target: Target) -> list[str]:
             f"virtual machine ({fabric.virt}): ACS and IOMMU are the host's; its PCI tree may not "
             "be the real one, then NCCL_TOPO_FILE in `env` gives the vendor's"
         )
+    if why := gdrcopy(target)[1]:
+        said.append(f"no gdrcopy: {why}")
     if not fabric.hcas:
         said.append("no RDMA adapter: between nodes NCCL goes over TCP")
     elif (memlock := target.fleet.config.limits.memlock) != "infinity":
@@ -96,13 +113,16 @@ def desired(target: Target) -> Desired:
     if not target.node.gpus:
         return Desired()
     if fabric is None:
-        return Desired(packages=packages(target), foreign=PATHS)
+        return Desired(packages=packages(target), foreign=paths(target))
     if not fabric.gpus:
-        return Desired(foreign=PATHS)
+        return Desired(foreign=paths(target))
     files, units = _settings(target), []
     if fabric.hcas:
         files += _names(target)
         units.append(NAMES_UNIT)
+        if gdrcopy(target)[0]:
+            files += _gdrcopy()
+            units.append(GDRCOPY_UNIT)
         if gpudirect(fabric, flavour(target)).by == "peermem":
             files.append(owned("etc/modules-load.d/90-rackpin-fabric.conf.j2"))
     if fabric.bare_metal:
@@ -113,7 +133,9 @@ def desired(target: Target) -> Desired:
             values = {"words": " ".join(kernel.WORDS)}
             grub = "etc/default/grub.d/90-rackpin-fabric.cfg.j2"
             files.append(owned(grub, values=values, triggers=("update-grub",)))
-    return Desired(files=tuple(files), packages=packages(target), units=tuple(units), foreign=PATHS)
+    return Desired(
+        files=tuple(files), packages=packages(target), units=tuple(units), foreign=paths(target)
+    )
 
 
 def _settings(target: Target) -> list[OwnedFile]:
@@ -148,5 +170,13 @@ def _acs() -> list[OwnedFile]:
     values = {"functions": shell("pci.sh")}
     return [
         owned("usr/local/lib/rackpin/acs-off.j2", mode="755", values=values),
+        owned(unit, values={"lib": layout.LIB}, triggers=("daemon-reload",)),
+    ]
+
+
+def _gdrcopy() -> list[OwnedFile]:
+    unit = f"etc/systemd/system/{GDRCOPY_UNIT}.j2"
+    return [
+        owned("usr/local/lib/rackpin/gdrcopy.j2", mode="755"),
         owned(unit, values={"lib": layout.LIB}, triggers=("daemon-reload",)),
     ]

@@ -366,7 +366,7 @@ def test_bare_metal_gets_both_units_and_boot_parameters_where_grub_is(
 ) -> None:
     found = replace(h100(tree).look(), virt="none", boot=Boot(OTHER, OTHER))
     wish = stage.desired(whole(target, found))
-    assert set(wish.units) == set(stage.UNITS)
+    assert set(wish.units) == {stage.ACS_UNIT, stage.NAMES_UNIT}
     assert files(wish)[stage.GRUB].content.endswith('{GRUB_CMDLINE_LINUX_DEFAULT} iommu=pt"\n')
     assert files(wish)[stage.GRUB].triggers == ("update-grub",)
     without = stage.desired(whole(target, replace(found, boot=Boot(OTHER, None))))

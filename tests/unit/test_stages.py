@@ -16,6 +16,7 @@ from rackpin.fabric.model import Boot, Fabric, Gpu, Hca, Port
 from rackpin.inventory import BundleConfig, Fleet
 from rackpin.stack.hostpins import CudaPin
 from rackpin.stack.items import Host
+from rackpin.stack.lock import load_stack
 from rackpin.stages import STAGES
 from rackpin.stages.base import hosts_file, sysctl_settings
 from rackpin.stages.serve import arguments, systemd_quote
@@ -59,7 +60,10 @@ def test_no_template_is_forgotten(target: Target) -> None:
         fabric=whole_fabric(),
     )
     driven = on_ubuntu(target)
-    files = [f for t in (offline, driven) for s in STAGES.values() for f in s(t).files]
+    copied = dataclasses.replace(
+        target, lock=load_stack("cuda12.2-vllm0.4.2").lock, fabric=whole_fabric()
+    )
+    files = [f for t in (offline, driven, copied) for s in STAGES.values() for f in s(t).files]
     used = "\n".join(f.content for f in files)
     for name in template_names():
         assert f"templates/{name})" in used
