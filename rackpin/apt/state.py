@@ -14,6 +14,7 @@ from rackpin.parse.apt_policy import Policy, parse_policy
 from rackpin.parse.apt_preferences import Pin, pins
 from rackpin.parse.apt_sources import Source, sources
 from rackpin.parse.dpkg_status import FORMAT, Status, parse_status
+from rackpin.parse.sections import split
 
 SOURCES = "/etc/apt/sources.list.d"
 ONLY = "/etc/apt/rackpin.d"  # rackpin's source files where apt may ask nobody else
@@ -95,14 +96,7 @@ class AptState:
 
 def parse_state(lines: Sequence[str]) -> AptState:
     """The state script's answer. Raises StateError when it isn't whole."""
-    parts: dict[str, list[str]] = {}
-    title = ""
-    for line in lines:
-        if line.startswith("## "):
-            title = line[3:].strip()
-            parts[title] = []
-        elif title:
-            parts[title].append(line)
+    parts = split(lines)
     if missing := [name for name in _TITLES if name not in parts]:
         raise StateError(f"the answer is not whole: no section {missing[0]!r}")
     return AptState(

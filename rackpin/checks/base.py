@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from rackpin.findings import Evidence, Finding, Level, Outcome
 from rackpin.inventory import Fleet, Node
+from rackpin.parse.sections import split
 from rackpin.stack.lock import Lock
 
 EVIDENCE_CHARS = 4000  # what a person still reads of one output
@@ -211,15 +212,10 @@ def one_line(text: str, limit: int = 400) -> str:
 
 def sections(text: str) -> dict[str, str]:
     """Text by its ``## title`` line: how our own scripts part several answers."""
-    found: dict[str, str] = {}
-    title = ""
-    for line in text.splitlines():
-        if line.startswith("## "):
-            title = line[3:].strip()
-            found[title] = ""
-        elif title:
-            found[title] += line + "\n"
-    return found
+    return {
+        title: "".join(f"{line}\n" for line in lines)
+        for title, lines in split(text.splitlines()).items()
+    }
 
 
 def _said(output: Output | None) -> str:

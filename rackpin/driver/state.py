@@ -14,6 +14,7 @@ from rackpin.audit.node.sheet import Unseen
 from rackpin.driver.table import table
 from rackpin.parse.dkms import DkmsModule, dkms_line
 from rackpin.parse.lspci import lspci
+from rackpin.parse.sections import CutAnswer, sections
 
 
 class DriverStateError(ValueError):
@@ -56,20 +57,6 @@ class DriverState:
     dpkg_broken: bool = False
 
 
-def _sections(lines: Sequence[str]) -> dict[str, list[str]]:
-    parts: dict[str, list[str]] = {}
-    name = ""
-    for line in lines:
-        if line.startswith("## "):
-            name = line[3:].strip()
-            parts[name] = []
-        elif name and line.strip():
-            parts[name].append(line)
-    if "end" not in parts:
-        raise DriverStateError("the answer is cut: its last section is missing")
-    return parts
-
-
 def _ran(parts: Mapping[str, list[str]], name: str, what: str) -> list[str]:
     """What a command printed that must have worked."""
     *lines, last = parts[name] or [""]
@@ -80,7 +67,10 @@ def _ran(parts: Mapping[str, list[str]], name: str, what: str) -> list[str]:
 
 def parse_state(lines: Sequence[str]) -> DriverState:
     """The state script's answer. :class:`DriverStateError` when something couldn't be looked at."""
-    parts = _sections(lines)
+    try:
+        parts = sections(lines, "## ")
+    except CutAnswer as error:
+        raise DriverStateError(f"the {error}") from error
     try:
         found = lspci(_ran(parts, "pci", "looking for GPUs (lspci, /sys/bus/pci)"))
         modules = _ran(parts, "modules", "lsmod")
