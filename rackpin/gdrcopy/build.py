@@ -106,6 +106,7 @@ def script(build: Build) -> str:
         "compiler": build.compiler or "gcc",
         "libraries": build.libraries,
         "usr_src": build.usr_src,
+        "backups": layout.BACKUPS,
         "lock_wait": str(deadlines.DKMS_S),
         "fetch_deadline": str(deadlines.FETCH_S),
     }

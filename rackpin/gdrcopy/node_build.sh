@@ -14,9 +14,12 @@ module_source=$usr_src/gdrdrv-$version
 driver_source=$(find "$usr_src/$driver-$driver_version/" -name nv-p2p.c -print -quit 2>/dev/null)
 driver_source=${driver_source%/*}
 [ -n "$driver_source" ] || die "$usr_src/$driver-$driver_version has no source of the driver; the driver stage brings it"
-if [ -d "$module_source" ] && owner=$(dpkg -S "$module_source/dkms.conf" 2>/dev/null); then
-  die "$module_source belongs to the package ${owner%%:*}: remove it, or take gdrcopy out of the stack"
-fi
+for other in "$usr_src"/gdrdrv-*/dkms.conf; do
+  [ -e "$other" ] || continue
+  if owner=$(dpkg -S "$other" 2>/dev/null); then
+    die "${other%/*} belongs to the package ${owner%%:*}: remove it, or take gdrcopy out of the stack"
+  fi
+done
 for tool in "$compiler" make python3; do
   command -v "$tool" >/dev/null || die "$tool is missing"
 done
@@ -54,12 +57,13 @@ fi
 library=$(cd "$work/source/src" && ls libgdrapi.so.*.*)
 
 # Every other version goes first: two of them would be installed over each other.
-for old in $(dkms status gdrdrv 2>/dev/null | sed -n 's/^gdrdrv[/,] *\([^,:]*\).*/\1/p' | sort -u); do
+for old in $(dkms status -m gdrdrv 2>/dev/null | sed -n 's/^gdrdrv[/,] *\([^,:]*\).*/\1/p' | sort -u); do
   dkms remove -m gdrdrv -v "$old" --all >/dev/null </dev/null || die "gdrdrv $old can't be removed from DKMS"
 done
 rm -rf "$module_source"
 mkdir "$module_source"
 cp -r "$work/source/src/gdrdrv/." "$work/source/scripts" "$module_source/"
+# "env" first: DKMS would add KERNELRELEASE to a plain make, which is the kernel's own word here.
 cat >"$module_source/dkms.conf" <<END
 # Written by rackpin, with the module's source beside it.
 PACKAGE_NAME="gdrdrv"
@@ -67,7 +71,7 @@ PACKAGE_VERSION="$version"
 BUILT_MODULE_NAME[0]="gdrdrv"
 DEST_MODULE_LOCATION[0]="/kernel/drivers/misc/"
 AUTOINSTALL="yes"
-MAKE[0]="make CONF_SCRIPT_DIR=scripts KVER=\$kernelver NVIDIA_SRC_DIR=$driver_source CC=$compiler"
+MAKE[0]="env make CONF_SCRIPT_DIR=scripts KVER=\$kernelver NVIDIA_SRC_DIR=$driver_source CC=$compiler"
 CLEAN="make clean"
 END
 if ! dkms install -m gdrdrv -v "$version" -k "$kernel" --force </dev/null >"$work/log" 2>&1; then
@@ -84,8 +88,19 @@ cp "$work/source/src/$library" "$place/"
 sync -f "$place"
 soname=${library%.*}
 for name in "$soname" "${soname%.*}"; do # libgdrapi.so.2 and libgdrapi.so: both are asked for
+  there=$libraries/$name
+  case $(readlink "$there") in
+  "$root"/*) ;;
+  *) # somebody else's is kept
+    if [ -e "$there" ] || [ -L "$there" ]; then
+      mkdir -p -m 700 "$backups"
+      mv "$there" "$backups/$name.$(date +%s)"
+      echo "kept: $there as $backups/$name.*"
+    fi
+    ;;
+  esac
   ln -s "$place/$library" "$libraries/.rackpin.$$"
-  mv -T "$libraries/.rackpin.$$" "$libraries/$name"
+  mv -T "$libraries/.rackpin.$$" "$there"
 done
 ldconfig
 ldconfig -p | grep -q "$libraries/$soname\$" || die "the loader does not know $libraries/$soname"

@@ -142,6 +142,7 @@ def test_the_stage_wants_it_where_cards_and_adapters_are(
 
 def test_the_script_is_plain_sh_and_has_its_program(build: Build, tmp_path: Path) -> None:
     text = script(build)
+    assert 'MAKE[0]="make' not in text, "DKMS adds KERNELRELEASE to that"
     assert "@FETCH@" not in text and "hashlib.sha256" in text
     file = tmp_path / "script"
     file.write_text(text)
