@@ -18,6 +18,7 @@ from rackpin.stack.packages import host_of, packages_of
 from rackpin.stack.pins import load_pins
 from tests.fixtures_debs import Repository
 from tests.fixtures_debs_names import DRIVER, Package, family, package
+from tests.lab.fleet import FleetLab
 
 NAME = "ubuntu-driver"
 KERNEL = "6.5.0-45-generic"
@@ -57,7 +58,28 @@ dkms install -m nvidia -v {DRIVER} -k $k
 """
 _KERNEL = f"#!/bin/sh\nmkdir -p /boot\ntouch /boot/vmlinuz-{KERNEL} /boot/initrd.img-{KERNEL}\n"
 _HEADERS = f"#!/bin/sh\nd=/lib/modules/{KERNEL}/build\nmkdir -p $d\ntouch $d/Makefile\n"
-_DAEMON = "#!/bin/sh\nsystemctl daemon-reload\n"
+_TOOLKIT = """#!/bin/sh
+mkdir -p /usr/local/cuda-12.2/bin
+update-alternatives --install /usr/local/cuda cuda /usr/local/cuda-12.2 122
+"""
+NCCL = "2.19.3-1+cuda12.2"
+TOOLKIT = [
+    replace(package("cuda-toolkit-12-2", "12.2.2-1"), scripts={"postinst": _TOOLKIT}),
+    package("libnccl2", NCCL),
+    package("libnccl-dev", NCCL, f"libnccl2 (= {NCCL})"),
+]
+PERFTEST = "4.4+0.37-1"
+# Ubuntu 22.04's own
+ADAPTERS = [
+    package(name, version)
+    for names, version in (
+        ("rdma-core libibverbs1 ibverbs-providers ibverbs-utils librdmacm1", "39.0-1"),
+        ("infiniband-diags", "39.0-1"),
+        ("perftest", PERFTEST),
+        ("libopenmpi-dev openmpi-bin", "4.1.2-2ubuntu1"),
+    )
+    for name in names.split()
+]
 
 
 def packages() -> list[Package]:
@@ -76,7 +98,7 @@ def packages() -> list[Package]:
         replace(one, scripts={"postinst": scripts[one.name]}) if one.name in scripts else one
         for one in family(DRIVER)
     ]
-    return [*kernel, *drivers]
+    return [*kernel, *drivers, *TOOLKIT, *ADAPTERS]
 
 
 def _unit(name: str) -> str:
@@ -102,6 +124,9 @@ def make_stack(root: Path, repository: Repository) -> Path:
             "source": "nvidia",
             "fabric_manager": True,
         },
+        "cuda": {"version": "12.2.2"},
+        "nccl": {"host": {"version": "2.19.3", "cuda": "12.2"}},
+        "rdma": {"stack": "inbox"},
         "debs": {OS: []},
     }
     pins.pop("images")
@@ -124,6 +149,10 @@ def make_stack(root: Path, repository: Repository) -> Path:
     return root
 
 
+def _is_vendors(name: str) -> bool:
+    return any(word in name for word in ("nvidia", "cuda", "nccl"))
+
+
 def _deb(repository: Repository, one: Package) -> Deb:
     file = repository.deb(one.name, one.version)
     content = file.read_bytes()
@@ -135,5 +164,14 @@ def _deb(repository: Repository, one: Package) -> Deb:
         sha256=hashlib.sha256(content).hexdigest(),
         size=len(content),
         # Ubuntu's own archive is the host's; only the vendor's repository is ours to place.
-        repository=VENDOR if "nvidia" in one.name or "cuda" in one.name else "ubuntu",
+        repository=VENDOR if _is_vendors(one.name) else "ubuntu",
+    )
+
+
+def as_ubuntu(site: FleetLab, host: str, os_release: str) -> None:
+    """A bare Debian host says that it is Ubuntu, and has its dkms."""
+    site.feed(
+        host,
+        f"cat >/usr/sbin/dkms <<'END'\n{DKMS}END\nchmod 755 /usr/sbin/dkms\n"
+        f"rm /etc/os-release; cat >/etc/os-release <<'END'\n{os_release}END\n",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -52,6 +53,14 @@ class Run:
         found = [f for f in self.report.findings if f.node == node and f.check == check]
         assert found, [(f.node, f.check) for f in self.report.findings]
         return found[0]
+
+
+def changes(run: Run) -> list[str]:
+    """The operations that changed something."""
+    assert run.code == 0, run.tail
+    done = re.findall(r"Starting operation: (.+)\n(?:(?!-->).*\n)*? +\[\w+\] Success", run.text)
+    assert done or "] Success" not in run.text, run.tail
+    return [name.strip() for name in done]
 
 
 @dataclass
@@ -155,6 +164,10 @@ class FleetLab:
         command = [*ssh.argv(self.lab, self.lab.host(host), "-o", "BatchMode=yes"), "sh -s"]
         done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=120)
         return done.stdout
+
+    def faults(self, host: str, *names: str) -> None:
+        """Just these faults of the host's hardware, at once."""
+        lifecycle.fault(self.lab, self.lab.host(host), names, say=print)
 
     def show(self, host: str, unit: str, name: str) -> str:
         return self.ask(host, f"systemctl show -P {name} -- {unit}")

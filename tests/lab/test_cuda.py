@@ -19,9 +19,7 @@ import pytest
 
 from rackpin.inventory import ROOT
 from rackpin.stack.pins import load_pins
-from tests.lab.fleet import FleetLab, booted
-from tests.lab.simulated import carry, changes
-from tests.unit.fabric_samples import Tree, h100
+from tests.lab.fleet import FleetLab, booted, changes
 from tests.unit.test_nccl_build import MAIN, MAKEFILE, archive, nccl
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -33,7 +31,7 @@ LAB = f"""
 name: {NAME}
 base: {{ suite: bookworm }}
 hosts:
-  - {{ name: {HOST}, groups: [head], sku: lab-cpu }}
+  - {{ name: {HOST}, groups: [head], sku: lab-cpu, hardware: h100-sxm-8, faults: [no-cards] }}
 """
 PINS = """
 driver: {version: 535.261.03, branch: "535", flavour: closed, source: debian}
@@ -162,11 +160,11 @@ def write_stack(stack: Path, source: Path, url: str) -> None:
         requirements.write_text(requirements.read_text().replace("cpu-lab", STACK))
 
 
-def test_cuda_and_nccl(site: FleetLab, tmp_path: Path) -> None:
+def test_cuda_and_nccl(site: FleetLab) -> None:
     stack = ("--data", f"stack={STACK}")
     for stage in ("cuda", "nccl"):
         assert changes(site.run(stage, *stack)) == [], "no card, nothing to do"
-    carry(site, HOST, h100(Tree(tmp_path)))
+    site.faults(HOST)
     site.feed(HOST, "echo /usr/local/cuda/compat >/etc/ld.so.conf.d/000_other.conf")
 
     # -- the toolkit

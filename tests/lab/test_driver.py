@@ -19,7 +19,6 @@ from rackpin.stack.lock import load_stack
 from tests.fixtures_debs import Repository, make_repository
 from tests.fixtures_debs_names import DRIVER, family
 from tests.lab import driver_stack as stack
-from tests.lab.driver_host import GPU, NVSWITCH, install_script
 from tests.lab.fleet import FleetLab, Run
 from tests.lab.mirror import Mirror
 
@@ -30,7 +29,7 @@ HOST = "drv-1"
 LAB = """\
 base: {suite: bookworm, components: [main, contrib, non-free, non-free-firmware]}
 hosts:
-  - {name: drv-1, groups: [head]}
+  - {name: drv-1, groups: [head], hardware: h100-sxm-8, faults: [FAULTS]}
 """
 # Everything that the stage could change, as one number.
 SNAPSHOT = (
@@ -39,6 +38,7 @@ SNAPSHOT = (
     "dpkg-query -W -f '${Package} ${Version} ${Status}\\n' | sha256sum; "
     "cat /proc/sys/kernel/random/boot_id"
 )
+BARE = ("not-installed", f"kernel={stack.OLD_KERNEL}")  # before a driver, as such a host came
 OS_RELEASE = 'ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04 (a lab host in its place)"\n'
 ENGINE = "[Service]\nExecStart=/bin/sleep infinity\n"
 
@@ -62,6 +62,10 @@ class Site:
     def put(self, path: str, text: str) -> None:
         self.fleet.feed(HOST, f"mkdir -p $(dirname {path}); printf %s {shlex.quote(text)} >{path}")
 
+    def faults(self, *names: str) -> None:
+        """Just these faults beside those of a bare host; before the first, none."""
+        self.fleet.faults(HOST, *BARE, *names)
+
     def boot_id(self) -> str:
         return self.ask("cat /proc/sys/kernel/random/boot_id")
 
@@ -79,7 +83,7 @@ class Site:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
     directory = Path(tmp_path_factory.mktemp("driver"))
-    described = description.parse(LAB, "test_driver.py", NAME)
+    described = description.parse(LAB.replace("FAULTS", ", ".join(BARE)), "test_driver.py", NAME)
     wheelhouse.build(load_stack("cpu-lab"), say=print)
     lifecycle.down(NAME, purge=True)
     try:
@@ -112,12 +116,8 @@ def ubuntu(bare: FleetLab) -> Iterator[Site]:
     mirror = Mirror(repository.path, bare.lab.control_address)
     mirror.start()
     source = nvidia_source(repository, mirror)
-    site = Site(bare, stack.NAME, ["--data", f"apt_repositories={source}", "--data", "gpus=2"])
-    site.fleet.feed(HOST, install_script(stack.OLD_KERNEL, GPU + GPU + NVSWITCH))
-    site.put("/usr/sbin/dkms", stack.DKMS)
-    site.ask("chmod 755 /usr/sbin/dkms; cp --remove-destination /etc/os-release /etc/was")
-    site.ask("rm /etc/os-release")
-    site.put("/etc/os-release", OS_RELEASE)
+    site = Site(bare, stack.NAME, ["--data", f"apt_repositories={source}", "--data", "gpus=8"])
+    stack.as_ubuntu(bare, HOST, OS_RELEASE)
     try:
         yield site
     finally:
@@ -141,7 +141,7 @@ def driven(ubuntu: Site) -> Site:
 
 def test_what_a_person_must_decide_is_refused_before_any_change(ubuntu: Site) -> None:
     try:
-        ubuntu.put("/etc/sim/secureboot", "SecureBoot enabled")
+        ubuntu.faults("secure-boot")
         ubuntu.put("/usr/bin/nvidia-uninstall", "")
         ubuntu.refused(
             "secure boot", "mokutil --import", ".run file: /usr/bin/nvidia-uninstall",
@@ -149,7 +149,7 @@ def test_what_a_person_must_decide_is_refused_before_any_change(ubuntu: Site) ->
             nvswitch="false", reboot="never",
         )  # fmt: skip
     finally:
-        ubuntu.put("/etc/sim/secureboot", "SecureBoot disabled")
+        ubuntu.faults()
         ubuntu.ask("rm /usr/bin/nvidia-uninstall")
 
 
@@ -226,17 +226,17 @@ def test_no_reboot_while_the_next_kernel_lacks_its_modules(driven: Site) -> None
 
 
 def test_fabric_manager_goes_where_the_nvswitches_go(driven: Site) -> None:
-    driven.put("/etc/sim/pci", GPU + GPU)
+    driven.faults("nvswitch-missing")
     try:
         run = driven.run(nvswitch="false")
         assert run.code == 0, run.tail
         assert driven.ask("systemctl is-enabled nvidia-fabricmanager", check=False) == "disabled"
     finally:
-        driven.put("/etc/sim/pci", GPU + GPU + NVSWITCH)
+        driven.faults()
 
 
 def test_a_host_without_a_gpu_is_left_alone(driven: Site) -> None:
-    driven.put("/etc/sim/pci", "")
+    driven.faults("no-cards")
     before = driven.ask(SNAPSHOT)
     try:
         run = driven.run("deploys/verify.py", nvswitch="true")
@@ -244,7 +244,7 @@ def test_a_host_without_a_gpu_is_left_alone(driven: Site) -> None:
         assert any("no NVIDIA GPU is on its PCI bus" in note for note in run.report.notes)
         assert driven.ask(SNAPSHOT) == before
     finally:
-        driven.put("/etc/sim/pci", GPU + GPU + NVSWITCH)
+        driven.faults()
 
 
 @pytest.mark.slow
@@ -254,11 +254,12 @@ def test_debians_own_driver_is_built_by_the_real_dkms(bare: FleetLab) -> None:
     lock = load_stack("debian12-r535")
     wheelhouse.build(lock, say=print)
     lifecycle.reset(bare.lab, [bare.lab.host(HOST)], say=print)
+    old = ["not-installed", "kernel=6.1.0-50-amd64", "nvswitch-missing"]  # Debian has none for them
+    bare.faults(HOST, *old)
     kernel = lock.lock.host.kernel
     assert kernel is not None and lock.pins.driver is not None
     version = lock.pins.driver.version
-    site = Site(bare, "debian12-r535", [])
-    site.fleet.feed(HOST, install_script("6.1.0-50-amd64"))
+    site = Site(bare, "debian12-r535", ["--data", "gpus=8"])
     before = site.boot_id()
     run = site.run(deadline_s=2000)
     assert run.code == 0, run.tail

@@ -44,17 +44,27 @@ FOUND = {
     "not-installed": dict.fromkeys(("gpu.count", "fabric.manager"), NOT_RUN)
     | dict.fromkeys(("gpu.driver", "gpu.modules", "fabric.peermem"), FAIL),
     "driver": {"gpu.driver": FAIL},
+    "no-cards": dict.fromkeys(("gpu.bus", "gpu.count", "gpu.modules"), FAIL),
 }
 # nvidia-smi lists no card at all: whatever is asked of cards can't be answered.
-BLIND = ("off-bus", "gsp-timeout", "hang", "library-mismatch", "nouveau", "not-installed")
+BLIND = (
+    "off-bus",
+    "gsp-timeout",
+    "hang",
+    "library-mismatch",
+    "nouveau",
+    "not-installed",
+    "no-cards",
+)
 OF_CARDS = (
     *("gpu.model", "gpu.driver", "gpu.ecc", "gpu.rows", "gpu.pcie", "gpu.clocks", "gpu.mig"),
     *("gpu.persistence", "gpu.vbios", "fabric.gpus", "fabric.nvlink"),
 )
-# Only a measurement or the node's recorded identity can show these.
+OF_STAGES = ("nvswitch-missing", "acs-on", "iommu-on", "secure-boot", "kernel")
+# Only a measurement or the node's recorded identity can show these, or a stage acts on them.
 ELSEWHERE = (
     *("slow-link", "wrong-data", "sockets", "no-gdr", "rank-hang"),
-    *("gpu-swapped", "hca-order"),
+    *("gpu-swapped", "hca-order", *OF_STAGES),
 )
 SEEN = [fault for fault in possible("h100-sxm-8") if fault in FOUND and fault not in BLIND]
 

@@ -141,6 +141,32 @@ def test_programs_are_plain_sh(name: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["uname", "modprobe", "modinfo", "lsmod"])
+def test_programs_of_a_host_with_its_own_kernel_ask_its_disk(name: str, root: Path) -> None:
+    place.put(root, host(root, "rtx4090-2", "kernel=6.1.0-57-amd64"))
+    program = current(root) / "bin" / name
+    assert "/run/rackpin-lab" in program.read_text()
+    done = subprocess.run(["sh", "-n", str(program)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (current(root) / "kernel" / "release").read_text() == "6.1.0-57-amd64\n"
+    place.put(root, host(root))
+    assert not (current(root) / "bin" / "uname").exists(), "else the real one answers"
+
+
+def test_daemons_of_packages_keep_their_units_where_the_disk_decides(tmp_path: Path) -> None:
+    home, to = tmp_path / "home", tmp_path / "units"
+    (home / "current/kernel").mkdir(parents=True)
+    (home / "current/kernel/release").touch()
+    (home / "current/fabric").mkdir()
+    to.mkdir()
+    program = tmp_path / "generator"
+    program.write_text(frame(str(home))["generator"])
+    subprocess.run(["sh", str(program), str(to)], check=True)
+    assert not (to / "nvidia-fabricmanager.service").exists()
+    dropin = (to / "nvidia-fabricmanager.service.d/lab.conf").read_text()
+    assert dropin.splitlines()[-2:] == ["ExecStart=", "ExecStart=/bin/sleep infinity"]
+
+
 def test_the_generator_writes_fabric_manager_only_where_it_belongs(tmp_path: Path) -> None:
     def units(name: str, fabric: bool, enabled: bool) -> set[str]:
         home, to = tmp_path / name / "home", tmp_path / name / "units"

@@ -17,7 +17,8 @@ from rackpin.lab.supervisor import write_atomically
 NOT_INSTALLED = "not-installed"
 GENERATOR = "usr/local/lib/systemd/system-generators/rackpin-lab"
 DPKG_HOOK = "etc/dpkg/dpkg.cfg.d/rackpin-lab"
-APPLY_NOW = f"{HOME}/apply now"  # on the host, after a change
+# On the host, after a change; packages that brought the driver meanwhile still count.
+APPLY_NOW = f"{HOME}/driver auto && {HOME}/apply now"
 
 
 def _file(one: HostState) -> Path:
