@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rackpin.stack.items import Package
+from rackpin.stack.lock import load_stack
 from rackpin.stack.model import StackError
 from rackpin.stack.packages import host_of, packages_of
 from rackpin.stack.pins import Pins
@@ -106,6 +107,11 @@ def test_the_rest_of_a_host() -> None:
 
 def test_without_a_network_there_is_no_mpi() -> None:
     assert not [p for p in packages().values() if p.role == "mpi"]
+    locks = {name: load_stack(name).lock for name in ("cpu-lab", "debian12-r535")}
+    roles = {name: {p.role for p in lock.packages["debian-12"]} for name, lock in locks.items()}
+    assert "mpi" not in roles["cpu-lab"] and "mpi" in roles["debian12-r535"]
+    debs = {deb.name for deb in locks["debian12-r535"].require_debs("debian-12").debs}
+    assert {"libopenmpi-dev", "openmpi-bin", "libopenmpi3"} <= debs
 
 
 def test_newer_majors_have_other_names() -> None:
