@@ -58,7 +58,7 @@ class Run:
 def changes(run: Run) -> list[str]:
     """The operations that changed something."""
     assert run.code == 0, run.tail
-    done = re.findall(r"Starting operation: (.+)\n(?:(?!-->).*\n)*? +\[\w+\] Success", run.text)
+    done = re.findall(r"Starting operation: (.+)\n(?:(?!-->).*\n)*? +\[[\w-]+\] Success", run.text)
     assert done or "] Success" not in run.text, run.tail
     return [name.strip() for name in done]
 

@@ -1,4 +1,4 @@
-"""Every preset of simulated hardware through the driver stage, on five hosts at once (slow)."""
+"""Every preset of simulated hardware through the stages that act on cards, all hosts at once."""
 
 from __future__ import annotations
 
@@ -7,42 +7,53 @@ from pathlib import Path
 
 import pytest
 
-from rackpin.lab.hardware.answer import answer
-from rackpin.lab.hardware.presets import node
+from rackpin.lab.hardware.presets import preset
 from tests.fixtures_debs import make_repository
 from tests.fixtures_debs_names import DRIVER
 from tests.lab import driver_stack as stack
-from tests.lab.driver_host import install_script
 from tests.lab.fleet import FleetLab, booted
 from tests.lab.mirror import Mirror
 from tests.lab.test_driver import OS_RELEASE, SNAPSHOT, nvidia_source
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(1800)]
 NAME = "test-presets"
-# preset, and whether its baseboard has NVSwitches, which need a fabric manager
-PRESETS = {
-    "h100-sxm-8": True,
-    "a100-sxm-8": True,
-    "a100-pcie-4": False,
-    "l40s-8": False,
-    "rtx4090-2": False,
+PRESETS = ["h100-sxm-8", "a100-sxm-8", "a100-pcie-4", "l40s-8", "rtx4090-2"]
+BARE = "n-none"  # the inventory says eight cards, its bus has none
+STAGES = ["deploys/driver.py", "deploys/cuda.py", "deploys/fabric.py", "deploys/nccl.py"]
+FABRIC = {  # what each gets for NCCL_IB_HCA
+    "h100-sxm-8": "=" + ",".join(f"mlx5_{i}" for i in range(8)),
+    "a100-sxm-8": "=" + ",".join(f"mlx5_{i}" for i in range(4)),
+    "l40s-8": "=mlx5_0,mlx5_1",
 }
+FILES = (
+    "find /etc/nccl.conf /etc/rackpin /etc/profile.d /etc/ld.so.conf.d /usr/local/lib/rackpin "
+    "/var/lib/rackpin -type f 2>/dev/null | sort | xargs sha256sum; readlink -f /usr/local/cuda"
+)
+# Pins and their notes are every node's.
+UNTOUCHED = f"{SNAPSHOT}; {FILES}".replace(" /etc/apt ", " ").replace("/var/lib/rackpin ", "")
+
+
+def host_line(name: str, kind: str, group: str, *faults: str) -> str:
+    every = ", ".join(["not-installed", f"kernel={stack.OLD_KERNEL}", *faults])
+    keys = f"name: {name}, sku: {kind}, hardware: {kind}, groups: [{group}], faults: [{every}]"
+    return f"  - {{ {keys} }}"
+
+
 LAB = "\n".join(
     [
         f"name: {NAME}",
         "base: { suite: bookworm }",
         "hosts:",
-        *(
-            f"  - {{ name: n-{preset}, sku: {preset}, groups: [{group}] }}"
-            for preset, group in zip(PRESETS, ["head", *["workers"] * 4], strict=True)
-        ),
+        host_line(f"n-{PRESETS[0]}", PRESETS[0], "head", "acs-on"),
+        *(host_line(f"n-{kind}", kind, "workers") for kind in PRESETS[1:]),
+        host_line(BARE, "h100-sxm-8", "workers", "no-cards"),
     ]
 )
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
-    """Five bare hosts that say they are Ubuntu 22.04, each with its preset's PCI bus."""
+    """Hosts that say they are Ubuntu 22.04, each with its preset's hardware and no driver yet."""
     directory = Path(tmp_path_factory.mktemp("presets"))
     (directory / "lab.yaml").write_text(LAB)
     repository = make_repository(directory / "nvidia", packages=stack.packages())
@@ -52,14 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
         mirror = Mirror(repository.path, lab.lab.control_address)
         mirror.start()
         for host in lab.lab.hosts:
-            bus = answer(node(host.name, host.sku, ["not-installed"]), ["lspci", "-Dnn"]).stdout
-            cards = "".join(f"{line}\n" for line in bus.splitlines() if "[10de:" in line)
-            lab.feed(host.name, install_script(stack.OLD_KERNEL, cards))
-            lab.feed(host.name, f"cat >/usr/sbin/dkms <<'END'\n{stack.DKMS}END\n")
-            lab.feed(
-                host.name, f"rm /etc/os-release; cat >/etc/os-release <<'END'\n{OS_RELEASE}END\n"
-            )
-            lab.ask(host.name, "chmod 755 /usr/sbin/dkms")
+            stack.as_ubuntu(lab, host.name, OS_RELEASE)
         lab.directory.joinpath("source").write_text(nvidia_source(repository, mirror))
         try:
             yield lab
@@ -73,17 +77,45 @@ def options(site: FleetLab) -> list[str]:
     return [word for key, value in data.items() for word in ("--data", f"{key}={value}")]
 
 
-def test_each_preset_gets_its_driver_and_a_second_run_changes_nothing(site: FleetLab) -> None:
-    run = site.run("apt", "deploys/driver.py", *options(site), deadline_s=1200)
-    assert run.code == 0, run.tail
-    for preset, switched in PRESETS.items():
-        host = f"n-{preset}"
+def everything(site: FleetLab) -> dict[str, str]:
+    return {host.name: site.ask(host.name, f"{SNAPSHOT}; {FILES}") for host in site.lab.hosts}
+
+
+def test_each_preset_gets_what_it_needs_and_a_second_run_changes_nothing(site: FleetLab) -> None:
+    bare = site.ask(BARE, UNTOUCHED)
+    run = site.run("apt", *STAGES, *options(site), deadline_s=1200)
+    assert run.code == 0, run.text[-16000:]
+    for kind in PRESETS:
+        host = f"n-{kind}"
         assert site.ask(host, "uname -r") == stack.KERNEL
         assert f"  {DRIVER}  " in site.ask(host, "cat /proc/driver/nvidia/version")
-        active = site.ask(host, "systemctl is-active nvidia-fabricmanager || true")
-        assert (active == "active") is switched, preset
-    before = {host.name: site.ask(host.name, SNAPSHOT) for host in site.lab.hosts}
-    again = site.run("apt", "deploys/driver.py", *options(site))
+        cards = len(preset(kind).slots)
+        assert site.ask(host, "nvidia-smi -L | wc -l") == str(cards)
+        active = site.ask(host, "systemctl is-active nvidia-fabricmanager", check=False)
+        assert (active == "active") is bool(preset(kind).nvswitches), kind
+        conf = dict(
+            line.split("=", 1) for line in site.ask(host, "grep = /etc/nccl.conf").splitlines()
+        )
+        assert conf.get("NCCL_IB_HCA") == FABRIC.get(kind), kind
+        assert conf.get("NCCL_IB_DISABLE") == (None if kind in FABRIC else "1"), kind
+        assert site.ask(host, "readlink -f /usr/local/cuda") == "/usr/local/cuda-12.2"
+        installed = "dpkg-query -W -f '${Version}\n' libnccl2 perftest"
+        assert site.ask(host, installed).split() == [stack.NCCL, stack.PERFTEST]
+        names = site.ask(host, "grep -vc '^#' /etc/rackpin/hca-names || true")
+        assert (names or "0") == str(len(preset(kind).nics))
+    journal = site.ask(f"n-{PRESETS[0]}", "journalctl -u rackpin-acs -o cat")
+    assert journal.count("was 29, is off") == 24
+
+    # -- the one without cards: said by each stage, and as it was
+    said = " ".join(run.text.split())
+    assert f"{BARE}: driver: no NVIDIA GPU is on its PCI bus" in said, run.tail
+    assert f"{BARE}: fabric: no NVIDIA card on its PCI bus: fabric, CUDA and NCCL are left" in said
+    assert site.ask(BARE, UNTOUCHED) == bare
+    assert site.ask(BARE, "uname -r") == stack.OLD_KERNEL
+
+    # -- again
+    state = everything(site)
+    again = site.run("apt", *STAGES, *options(site))
     assert again.code == 0, again.tail
     assert again.counts == {"executions": {host.name: 1 for host in site.lab.hosts}, "misses": 0}
-    assert {host.name: site.ask(host.name, SNAPSHOT) for host in site.lab.hosts} == before
+    assert everything(site) == state
