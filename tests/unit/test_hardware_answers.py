@@ -299,3 +299,23 @@ def test_remapped_rows_say_one_and_zero() -> None:
         "00000000:47:00.0, 0",
         "00000000:4E:00.0, 1",
     ]
+
+
+def test_secure_boot_and_a_kernel_of_its_own() -> None:
+    healthy = broken("h100-sxm-8")
+    assert answer(healthy, ["mokutil", "--sb-state"]).stdout == "SecureBoot disabled\n"
+    assert answer(healthy, ["uname", "-r"]).code == 127, "the host's real one answers"
+    assert answer(healthy, ["systemd-detect-virt"]) == ("none\n", "", 1)
+    node = broken("h100-sxm-8", "secure-boot", "kernel=6.1.0-57-amd64")
+    assert answer(node, ["mokutil", "--sb-state"]).stdout == "SecureBoot enabled\n"
+    assert answer(node, ["uname", "-r"]).stdout == "6.1.0-57-amd64\n"
+    assert "Module nvidia not found" in answer(node, ["modprobe", "nvidia"]).stderr
+
+
+def test_ports_of_lspci_are_those_of_the_tree_and_say_whether_acs_is_on() -> None:
+    off = answer(broken("h100-sxm-8"), ["lspci", "-vv"]).stdout
+    on = answer(broken("h100-sxm-8", "acs-on"), ["lspci", "-vv"]).stdout
+    assert off.count("ACSCtl:\tSrcValid-") == on.count("ACSCtl:\tSrcValid+") == 24
+    assert off.count("Downstream Port (Slot+)") == 16 and off.count("Upstream Port") == 8
+    narrow = answer(broken("h100-sxm-8", "pcie-x8=0"), ["lspci", "-vv", "-s", "17:01.0"]).stdout
+    assert "Width x8 (downgraded)" in narrow, "the port above the card came up as narrow"

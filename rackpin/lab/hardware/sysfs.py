@@ -94,7 +94,7 @@ def _config(node: Node, one: lspci.Device) -> bytes:
         put(0x34, 0x60, 1)
         put(0x60, 0x0010, 2)  # PCI Express, the last capability
         put(0x68, 0x2830, 2)  # device control, relaxed ordering (bit 4) as in lspci's DevCtl
-    redirects = one.port in (pci.ROOT, pci.DOWNSTREAM)
+    redirects = one.link is not None and one.port in (pci.ROOT, pci.DOWNSTREAM)
     put(0x100, 0x0001 | 1 << 16 | (ACS_AT if redirects else 0) << 20, 4)
     if redirects:
         put(ACS_AT, 0x000D | 1 << 16, 4)
