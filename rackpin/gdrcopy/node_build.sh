@@ -50,11 +50,14 @@ say_why() { # LOG
   sed -n '/error:\|Error /p' "$1" | head -n 5 >&2
   tail -n 20 "$1" >&2
 }
-if ! make -C "$work/source/src" "CC=$compiler" config lib </dev/null >"$work/log" 2>&1; then
+# Its own look for the architecture takes a compiler called gcc, which may not be there.
+if ! make -C "$work/source/src" "CC=$compiler" GDRAPI_ARCH=X86 config lib </dev/null >"$work/log" 2>&1; then
   say_why "$work/log"
   die "the library did not build"
 fi
 library=$(cd "$work/source/src" && ls libgdrapi.so.*.*)
+python3 -I -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$work/source/src/$library" 2>"$work/log" ||
+  die "the library can't be loaded: $(tail -n 1 "$work/log")"
 
 # Every other version goes first: two of them would be installed over each other.
 for old in $(dkms status -m gdrdrv 2>/dev/null | sed -n 's/^gdrdrv[/,] *\([^,:]*\).*/\1/p' | sort -u); do
@@ -63,7 +66,8 @@ done
 rm -rf "$module_source"
 mkdir "$module_source"
 cp -r "$work/source/src/gdrdrv/." "$work/source/scripts" "$module_source/"
-# "env" first: DKMS would add KERNELRELEASE to a plain make, which is the kernel's own word here.
+# DKMS would add KERNELRELEASE to a plain make, which is the kernel's own word here. The compiler
+# goes by the environment, as the module's scripts run a make of their own.
 cat >"$module_source/dkms.conf" <<END
 # Written by rackpin, with the module's source beside it.
 PACKAGE_NAME="gdrdrv"
@@ -71,7 +75,7 @@ PACKAGE_VERSION="$version"
 BUILT_MODULE_NAME[0]="gdrdrv"
 DEST_MODULE_LOCATION[0]="/kernel/drivers/misc/"
 AUTOINSTALL="yes"
-MAKE[0]="env make CONF_SCRIPT_DIR=scripts KVER=\$kernelver NVIDIA_SRC_DIR=$driver_source CC=$compiler"
+MAKE[0]="env MAKEFLAGS=CC=$compiler make CONF_SCRIPT_DIR=scripts KVER=\$kernelver NVIDIA_SRC_DIR=$driver_source"
 CLEAN="make clean"
 END
 if ! dkms install -m gdrdrv -v "$version" -k "$kernel" --force </dev/null >"$work/log" 2>&1; then
