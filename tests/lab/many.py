@@ -1,9 +1,11 @@
-"""An inventory of 64 nodes with eight cards each, over the few hosts of one lab."""
+"""An inventory of RACKPIN_MANY nodes with eight cards each, over the few hosts of one lab."""
+
+import os
 
 from rackpin.lab import state as _state
 
 _lab = _state.load()
-COUNT, PORT = 64, 2200
+COUNT, PORT = int(os.environ["RACKPIN_MANY"]), 2200
 
 
 def _node(number: int):
