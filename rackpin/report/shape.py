@@ -48,8 +48,11 @@ def presentable(report: Report) -> Report:
     good = [f for f in report.findings if f.outcome is Outcome.PASS]
     cap_bad = fair_cap((_cost(f.evidence.output) for f in bad), SHOWN_BAD)
     cap_good = fair_cap((_cost(f.evidence.output) for f in good), SHOWN_PASS)
-    words = (_cost(text) for f in report.findings for text in _texts(f))
-    cap_words = fair_cap(words, SHOWN_WORDS)
+    # What somebody has to act on is cut last.
+    acted = [_cost(text) for f in bad for text in _texts(f)]
+    words_bad = fair_cap(acted, SHOWN_WORDS * 2 // 3)
+    used = sum(min(cost, words_bad) for cost in acted)
+    words_good = fair_cap((_cost(text) for f in good for text in _texts(f)), SHOWN_WORDS - used)
     cap_changes = max(3, SHOWN_CHANGES // 100 // max(1, len(report.nodes)))
 
     data = report.model_dump(warnings=False)
@@ -58,9 +61,10 @@ def presentable(report: Report) -> Report:
         cap = cap_good if finding["outcome"] == Outcome.PASS else cap_bad
         evidence = finding["evidence"]
         evidence["output"] = _fit(evidence["output"], cap)
-        evidence["command"] = _fit(evidence["command"], cap_words)
+        words = words_good if finding["outcome"] == Outcome.PASS else words_bad
+        evidence["command"] = _fit(evidence["command"], words)
         for key in _WORDS:
-            finding[key] = _fit(finding[key], cap_words)
+            finding[key] = _fit(finding[key], words)
     for one in data["measurements"]:
         one["why"], one["transport"] = (
             cut(one["why"], SHOWN_WHY),
