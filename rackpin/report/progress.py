@@ -90,7 +90,7 @@ class Progress:
         self._open = set(self._groups) if total == len(self._groups) else None
         self._said = self._clock()
         if self._live is None:
-            self._say(Text(f"{self._name}: {total} to do"))
+            self._say(Text(f"{self._name}: {total} to do" if total else self._name))
 
     def node_done(self, name: str, findings: Sequence[Finding]) -> None:
         """One of the step's total is done: a node, a pair by its own name, or the fleet."""
@@ -132,6 +132,8 @@ class Progress:
         return duration(self._clock() - self._started)
 
     def _step(self) -> str:
+        if self._name and not self._total:  # how many there will be is not known before
+            return self._name
         return f"{self._name}: {self._done} of {self._total} done" if self._name else "no step yet"
 
     def _waiting_for(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,6 +82,7 @@ def verify_command(
     course = new_course(names)
     console, code = Console(stderr=True), 0
     connections = Connections(found.made)
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # a timer's stop is a ^C too
     try:
         with connections, Progress({n: fleet.nodes[n].groups for n in names}, console) as progress:
             go(session, course, connections, progress, write=not read_only)

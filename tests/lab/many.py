@@ -13,7 +13,7 @@ def _node(number: int):
     data = {
         "ssh_hostname": host.address,
         "ssh_port": PORT + place if place else 22,  # two nodes are never one sshd's
-        "address": f"10.99.0.{number + 1}",
+        "address": f"10.99.0.{number + 1}" if place else host.address,
         "sku": "h100-sxm-8",
     }
     return f"@fleet/n{number:02}", data

@@ -6,7 +6,8 @@ use IO::Socket::INET;
 my ($size, $local) = @ENV{'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_SIZE'};
 my $rank = $ENV{OMPI_COMM_WORLD_RANK};
 my ($job) = ($ENV{PMIX_NAMESPACE} =~ /(\d+)/);
-my $port = 20000 + ($job >> 16) % 20000;
+# below the ports that outgoing connections take
+my $port = 23000 + ($job >> 16) % 9000;
 my %conf;
 open(my $file, '<', "$ENV{AT}/conf") or die "conf: $!";
 while (<$file>) { chomp; my ($key, $value) = split /\t/, $_, 2; $conf{$key} = $value }
