@@ -28,7 +28,7 @@ LAB = f"""
 name: {NAME}
 base: {{ suite: bookworm, components: [main, contrib, non-free, non-free-firmware] }}
 hosts:
-  - {{ name: {HOST}, groups: [head], sku: h100-sxm-8, hardware: h100-sxm-8,
+  - {{ name: {HOST}, groups: [head], sku: l40s-8, hardware: l40s-8,
        faults: [not-installed, kernel={KERNEL}] }}
 """
 PREPARE = f"""set -e
