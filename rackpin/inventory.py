@@ -221,6 +221,10 @@ class Node(Model):
         return "head" in self.groups
 
     @property
+    def is_gateway(self) -> bool:
+        return "gateway" in self.groups
+
+    @property
     def in_ray(self) -> bool:
         return "head" in self.groups or "workers" in self.groups
 

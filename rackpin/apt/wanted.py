@@ -20,12 +20,15 @@ from rackpin.stack.model import StackError
 
 SYSTEM = "os"  # the origin whose repositories a host has by itself
 FOR_ALL = ("base", "environment")  # roles of packages that a node without GPUs has too
+APART = ("image", "gateway")  # roles that GPUs alone don't bring
 
 
 def packages(target: Target) -> list[Package]:
     """What this node asks for by name."""
     every = target.lock.packages.get(target.os_key, [])
-    return [p for p in every if p.role in FOR_ALL or (target.node.gpus and p.role != "image")]
+    roles = {*FOR_ALL, "gateway"} if target.node.is_gateway else {*FOR_ALL}
+    of_cards = [p for p in every if target.node.gpus and p.role not in APART]
+    return [p for p in every if p.role in roles or p in of_cards]
 
 
 def _closure(target: Target) -> list[Deb]:

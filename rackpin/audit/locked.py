@@ -40,7 +40,8 @@ def debs(lock: Lock, gpus: bool, image: bool = False, nvswitch: bool = True) -> 
     found: dict[str, Versions] = {}
     for key, items in lock.packages.items():
         roles = {"environment"} if image else {"environment", "base"}
-        apart = {"image"} if nvswitch else {"image", "fabric_manager"}
+        # what a gateway needs is in its stage's wish
+        apart = {"image", "gateway"} if nvswitch else {"image", "gateway", "fabric_manager"}
         wanted = [i for i in items if i.role in roles or (gpus and i.role not in apart)]
         found[key] = {item.name: item.version for item in wanted}
         if image:

@@ -112,7 +112,7 @@ class DebClosure(Model):
 
 Role = Literal[
     "kernel", "driver", "fabric_manager", "cuda", "nccl", "dcgm", "container_toolkit", "rdma",
-    "mpi", "environment", "base", "image",
+    "mpi", "environment", "base", "gateway", "image",
 ]  # fmt: skip
 
 
@@ -121,7 +121,7 @@ class Package(Model):
 
     ``version`` is a whole Debian version, or null where only the driver's own version is fixed
     (roles driver and fabric_manager) or the OS's newest will do. Roles base and environment are
-    for every host, image is for container images only.
+    for every host, gateway is for nodes of that group, image is for container images only.
     """
 
     name: str

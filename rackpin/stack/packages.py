@@ -112,6 +112,7 @@ def _rest(pins: Pins, os: OsPin) -> Iterator[Package]:
 
     yield from all_at(table["image"], None, "image", "os")
     yield from all_at(table["base"], None, "base", "os")
+    yield from all_at(table["gateway"], None, "gateway", "os")
     yield from all_at(pins.debs[os.key], None, "environment", "os")
 
     if cuda := pins.cuda:
