@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "rackpin.compat.cli:check_command",
     "diagnose": "rackpin.diagnose.cli:diagnose_command",
     "diff": "rackpin.stack.lock_cli:diff_command",
+    "drain": "rackpin.gateway.cli:drain_command",
     "image": "rackpin.image.cli:image",
     "inventory": "rackpin.inventory_cli:inventory",
     "lab": "rackpin.lab.cli:lab",

@@ -110,6 +110,8 @@ class Instance(Model):
     restart_delay_s: Seconds = 5
     restart_burst: int = Field(4, ge=1)  # failed starts in restart_window_s before it stays failed
     restart_window_s: Seconds = 7200
+    # Its share of the requests for served_name at the gateway; 0: it gets none.
+    weight: int = Field(1, ge=0, le=100)
 
     @property
     def executor(self) -> Literal["ray", "local"]:
@@ -160,6 +162,17 @@ class BundleConfig(Model):
     trusted: bool = False
 
 
+class GatewayConfig(Model):
+    """What clients reach on the nodes of the group ``gateway``."""
+
+    port: Port = 8080
+    tls_cert: str | None = None  # PEM with its chain, on the control machine; absolute once loaded
+    tls_key: str | None = None  # PEM, mode 0600
+    # Between two reads from an engine: a completion in one piece says nothing until it is done.
+    read_timeout_s: Seconds = 3600
+    max_body_mb: int = Field(64, ge=1)  # pictures come in the request
+
+
 class FleetConfig(Model):
     """Values that are one for the whole fleet: give them to the group ``all`` of the inventory."""
 
@@ -167,6 +180,7 @@ class FleetConfig(Model):
     stack: str = Field(min_length=1)  # a directory of stacks/ with a pins.yaml
     instances: list[Instance] = Field(default_factory=list)
     ray: RayConfig = RayConfig()
+    gateway: GatewayConfig = GatewayConfig()
     limits: Limits = Limits()
     sysctl: dict[str, str | int] = Field(default_factory=dict)  # over the defaults, key by key
     # Shell patterns ("vm.*") of keys that these hosts can't set; reported. The word
@@ -235,10 +249,17 @@ class Fleet(Model):
     # Quarantined nodes → by whom and why. They get every stage but serve nothing, and an engine
     # that needs one of them waits with it.
     kept_out: dict[str, str] = Field(default_factory=dict)
+    # Engines that get no request from the gateway → by whom and why. They go on running.
+    drained: dict[str, str] = Field(default_factory=dict)
 
     @property
     def head(self) -> Node:
         return next(node for node in self.nodes.values() if node.is_head)
+
+    @property
+    def gateways(self) -> list[Node]:
+        """Nodes that pass requests to engines; a quarantined one is none."""
+        return [n for n in self.nodes.values() if n.is_gateway and n.name not in self.kept_out]
 
     @property
     def ray_nodes(self) -> list[Node]:

@@ -10,6 +10,7 @@ from rackpin import (
     inventory_apt,
     inventory_engines,
     inventory_files,
+    inventory_gateway,
     inventory_nccl,
     inventory_rules,
 )
@@ -43,6 +44,7 @@ RULES = (
     *inventory_files.RULES,
     *inventory_apt.RULES,
     *inventory_nccl.RULES,
+    *inventory_gateway.RULES,
 )
 
 
@@ -111,6 +113,7 @@ def load_fleet(
         "state_dir": str((draft.base / Path(config.state_dir).expanduser()).absolute()),
         "apt_repositories": [found(repository) for repository in config.apt_repositories],
         "bundle": found(config.bundle) if config.bundle else None,
+        "gateway": inventory_gateway.resolved(config.gateway, draft.base),
     }
     return Fleet(config=config.model_copy(update=update), nodes=nodes)
 

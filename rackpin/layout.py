@@ -20,6 +20,8 @@ APT = f"{STATE}/apt"
 APT_PROVED = f"{APT}/proved"  # digest of the apt wish that was proved last
 APT_HELD = f"{APT}/held"  # packages that rackpin holds; a site's own holds are not in it
 
+GATEWAY_UNIT = "rackpin-gateway.service"
+GATEWAY = f"{ETC}/gateway"  # nginx.conf, and 0600: keys and the certificate's key
 RAY_HEAD_UNIT = "ray-head.service"
 RAY_WORKER_UNIT = "ray-worker.service"
 

@@ -31,6 +31,8 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
     ]
     if target.node.gpus:  # one by one: which of them a node has is known after the survey
         facts += [(Units, {"names": (unit,)}) for unit in fabric.UNITS]
+    if target.node.is_gateway:
+        facts.append((Units, {"names": ("nginx.service",)}))
     if cuda.home(target):
         facts.append((CudaFact, {}))
     if driver.want(target):

@@ -18,6 +18,7 @@ from rackpin.checks import (
     fabric_look,
     fabric_manager,
     fabric_nvlink,
+    gateway,
     gpu_allreduce,
     gpu_clocks,
     gpu_count,
@@ -120,6 +121,9 @@ ALL: tuple[Check, ...] = (
     smoke.CHECK,
     tensor_parallel.CHECK,
     nccl_mapped.CHECK,
+    gateway.CHECK,
+    gateway.UPSTREAMS,
+    gateway.ANSWERS,
     baseline.CHECK,
     long_prompts.CHECK,
 )

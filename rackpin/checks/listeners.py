@@ -62,6 +62,8 @@ def rules(ctx: Context) -> dict[int, Rule]:
     for instance in ctx.fleet.instances_on(node):
         unit = layout.vllm_unit(instance.name)
         found[instance.port] = Rule(f"engine {instance.name}", (unit,))
+    if node.is_gateway:
+        found[config.gateway.port] = Rule("the gateway", programs=("nginx",))
     for port in config.extra_listeners:
         found.setdefault(port, Rule("extra_listeners"))
     return found

@@ -23,9 +23,13 @@ def state_of(fleet: Fleet) -> FleetState:
 
 
 def applied(fleet: Fleet) -> Fleet:
-    """The fleet with its quarantined nodes kept out. Raises :class:`InventoryError`."""
+    """The fleet with its quarantined nodes kept out and its drained engines named.
+
+    Raises :class:`InventoryError`.
+    """
     try:
         entries = state_of(fleet).quarantined()
+        drains = state_of(fleet).drained()
     except FleetStateError as error:
         problem = Problem(FLEET, "state_dir", str(error), "nothing was changed")
         raise InventoryError([problem], "the fleet's state") from error
@@ -35,7 +39,9 @@ def applied(fleet: Fleet) -> Fleet:
         remedy = f"make another node the head, or: rackpin quarantine {head} --lift"
         what = f"the Ray head is quarantined by {known[head]}; without it no engine over nodes runs"
         raise InventoryError([Problem(head, "groups", what, remedy)], "the fleet's state")
-    return fleet.model_copy(update={"kept_out": known})
+    engines = {i.name for i in fleet.config.instances}
+    drained = {name: str(entry) for name, entry in drains.items() if name in engines}
+    return fleet.model_copy(update={"kept_out": known, "drained": drained})
 
 
 def mark_text(entry: str) -> str:

@@ -1,7 +1,7 @@
 """What the controller keeps of a fleet, in plain files: who is kept out, and each node's identity.
 
-``DIRECTORY/quarantine.json`` and ``DIRECTORY/nodes/NAME.json``. Each file is written whole or not
-at all; one writer at a time.
+``DIRECTORY/quarantine.json``, ``drained.json`` and ``nodes/NAME.json``. Each file is written whole
+or not at all; one writer at a time.
 """
 
 from __future__ import annotations
@@ -37,6 +37,19 @@ class Quarantine(BaseModel):
     since: str  # ISO 8601, UTC
     evidence: str = ""  # a report, a ticket
     serials: list[str] = Field(default_factory=list)  # of the cards that were in it
+
+    def __str__(self) -> str:
+        return f"{self.owner} since {self.since[:16]}: {self.reason}"
+
+
+class Drain(BaseModel):
+    """Why an engine gets no new requests, and who wants it so."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    owner: str
+    reason: str
+    since: str  # ISO 8601, UTC
 
     def __str__(self) -> str:
         return f"{self.owner} since {self.since[:16]}: {self.reason}"
@@ -120,6 +133,27 @@ class FleetState:
 
     def _dumped(self) -> dict[str, object]:
         return {name: one.model_dump() for name, one in self.quarantined().items()}
+
+    # -- drained engines ----------------------------------------------------------------
+    @property
+    def _drained(self) -> Path:
+        return self.directory / "drained.json"
+
+    def drained(self) -> dict[str, Drain]:
+        """By engine. Raises :class:`FleetStateError`: an unreadable list is not an empty one."""
+        try:
+            data = json.loads(self._drained.read_text(encoding="utf-8"))
+            return {name: Drain.model_validate(one) for name, one in data.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError, ValidationError) as error:
+            raise FleetStateError(_unreadable(self._drained, error)) from error
+
+    def drain(self, name: str, entry: Drain | None) -> None:
+        """Keep an engine from new requests; None: let it have them again."""
+        with self.writing():
+            rest = {k: v.model_dump() for k, v in self.drained().items() if k != name}
+            self._write(self._drained, {**rest, **({name: entry.model_dump()} if entry else {})})
 
     # -- nodes -----------------------------------------------------------------------
     def _path(self, name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackpin.desired import Desired, Target
-from rackpin.stages import apt, audit, base, cuda, driver, fabric, nccl, python, ray, serve
+from rackpin.stages import apt, audit, base, cuda, driver, fabric, gateway, nccl, python, ray, serve
 
 STAGES: dict[str, Callable[[Target], Desired]] = {
     "apt": apt.desired,
@@ -17,5 +17,6 @@ STAGES: dict[str, Callable[[Target], Desired]] = {
     "nccl": nccl.desired,
     "ray": ray.desired,
     "serve": serve.desired,
+    "gateway": gateway.desired,
     "audit": audit.desired,
 }
