@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # sent in one text with this one
-    from rackpin.probes.client import Client, say, without_key
+    from rackpin.probes.client import say, without_key
 
 PARAMS = "{}"  # filled in when the script is sent: see rackpin.checks.gateway
 MARK = "RACKPIN_JSON "
 
 
-class Gate(Client):
-    """The client of probes, over TLS too: of ourselves, so the certificate isn't looked at."""
+class Gate:
+    """Over TLS too: of ourselves, so the certificate isn't looked at."""
 
-    tls = False
+    def __init__(self, host: str, port: int, tls: bool, request_s: float) -> None:
+        self.host, self.port, self.tls, self.request_s = host, port, tls, request_s
 
     def connect(self) -> http.client.HTTPConnection:
         if not self.tls:
@@ -113,8 +114,7 @@ def answer(gate: Gate, path: str, key: str, wish: dict[str, Any]) -> dict[str, A
 
 def main() -> None:
     params = json.loads(PARAMS)
-    gate = Gate(params["host"], params["port"], "", params["request_s"])
-    gate.tls = params["tls"]
+    gate = Gate(params["host"], params["port"], params["tls"], params["request_s"])
     secret = keys(params["keys"])
     facts: dict[str, Any] = {}
     if params["ask"] == "gate":

@@ -15,8 +15,10 @@ from rackpin.lab.hardware import presets
 from rackpin.stack.hostpins import DebPin
 from tests.unit import (
     checks_samples,
+    gateway_samples,
     gpu_samples,
     host_samples,
+    lies_gateway,
     lies_gpu,
     lies_host,
     lies_serving,
@@ -26,7 +28,9 @@ from tests.unit.lies import Lie
 from tests.unit.test_checks_gpu_allreduce import run as all_reduce
 
 SKU = "h100-sxm-8"
-LIES: dict[str, tuple[Lie, ...]] = lies_host.LIES | lies_gpu.LIES | lies_serving.LIES
+LIES: dict[str, tuple[Lie, ...]] = (
+    lies_host.LIES | lies_gpu.LIES | lies_serving.LIES | lies_gateway.LIES
+)
 ENTRIES = [(check, lie) for check in ALL for lie in LIES.get(check.id, ())]
 # Answers of other tools, and none at all, whatever was asked.
 FOREIGN = {
@@ -49,6 +53,9 @@ def node(target: Target, check: Check) -> tuple[Context, dict[str, Output]]:
         texts = {name: checks_samples.probe_text(facts) for name, facts in loads.items()}
         more = {name: checks_samples.ok(text) for name, text in texts.items()}
         return ctx, checks_samples.good(ctx) | more
+    if check.id.startswith("gateway"):
+        ctx = gateway_samples.context(ctx)
+        return ctx, gateway_samples.answers(ctx)
     ctx = gpu_samples.context(target, SKU)
     host = ctx.lock.host.model_copy(update={"container_toolkit": DebPin(version="1.19.1-1")})
     ctx = replace(ctx, lock=ctx.lock.but(host=host))

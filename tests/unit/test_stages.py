@@ -63,7 +63,12 @@ def test_no_template_is_forgotten(target: Target) -> None:
     copied = dataclasses.replace(
         target, lock=load_stack("cuda12.2-vllm0.4.2").lock, fabric=whole_fabric()
     )
-    files = [f for t in (offline, driven, copied) for s in STAGES.values() for f in s(t).files]
+    files = [
+        f
+        for t in (offline, driven, copied, on(target, "gate1"))
+        for s in STAGES.values()
+        for f in s(t).files
+    ]
     used = "\n".join(f.content for f in files)
     for name in template_names():
         assert f"templates/{name})" in used

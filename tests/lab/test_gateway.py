@@ -1,0 +1,274 @@
+"""A gateway before two real engines of one name: keys, paths, drain, a killed engine, streams."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rackpin.findings import Outcome
+from rackpin.inventory import ROOT
+from rackpin.stack import wheelhouse
+from rackpin.stack.lock import load_stack
+from tests.lab.fleet import FIRST_RUN_S, FleetLab, booted, wait
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2400)]
+
+NAME = "test-gateway"
+PORT = 8080
+ENGINES = {"tiny-a": "worker1", "tiny-b": "worker2"}
+REQUEST_S = 90  # two engines and everything else on two cores
+
+
+class Site:
+    """The lab with its data, and a client of its gateway."""
+
+    def __init__(self, fleet: FleetLab) -> None:
+        self.fleet = fleet
+        self.key_file = fleet.lab.directory / "api-key"
+        self.key = self.key_file.read_text().strip()
+        self.address = fleet.lab.host("gw1").address
+
+    def data(self, **more: Any) -> list[str]:
+        engine = {
+            "model": "/srv/models/tiny",
+            "served_name": "tiny",
+            "max_model_len": 256,
+            "args": ["--enforce-eager", "--dtype=float32", "--max-num-seqs=8",
+                     "--kv-cache-memory-bytes=67108864"],
+            "env": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
+            "api_key_file": str(self.key_file),
+        }  # fmt: skip
+        instances = [{**engine, "name": n, "nodes": [host]} for n, host in ENGINES.items()]
+        given = {"instances": instances, **more}
+        return [w for k, v in given.items() for w in ("--data", f"{k}={json.dumps(v)}")]
+
+    def ask(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
+        """Status and text of one request, by a connection of its own."""
+        connection = http.client.HTTPConnection(self.address, PORT, timeout=REQUEST_S)
+        key = self.key if key is None else key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            text = json.dumps(body) if body is not None else None
+            connection.request(method, path, text, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def complete(self, tokens: int = 8) -> Any:
+        wish = {"model": "tiny", "prompt": "a", "max_tokens": tokens, "ignore_eos": True}
+        return self.ask("POST", "/v1/completions", wish)
+
+    def stream(self, tokens: int) -> list[float]:
+        """When each event of a stream came; the last one must be its end."""
+        connection = http.client.HTTPConnection(self.address, PORT, timeout=REQUEST_S)
+        wish = {"model": "tiny", "prompt": "a", "max_tokens": tokens, "ignore_eos": True,
+                "stream": True}  # fmt: skip
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        try:
+            connection.request("POST", "/tiny/v1/completions", json.dumps(wish), headers)
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            lines = []
+            while line := answer.readline():
+                if line.startswith(b"data:"):
+                    lines.append((time.monotonic(), line.strip()))
+            assert lines[-1][1] == b"data: [DONE]", lines[-1]
+            return [when for when, _ in lines]
+        finally:
+            connection.close()
+
+    @contextmanager
+    def asked_without_pause(self) -> Iterator[list[str]]:
+        """Two clients ask on and on; what failed is in the list, and at least one good answer."""
+        failed: list[str] = []
+        good = [0, 0]
+        over = threading.Event()
+
+        def client(number: int) -> None:
+            while not over.is_set():
+                try:
+                    if number:
+                        self.stream(40)
+                    else:
+                        status, text = self.complete()
+                        assert status == 200, f"{status} {text[:200]}"
+                    good[number] += 1
+                except Exception as error:
+                    failed.append(f"{type(error).__name__}: {error}")
+
+        threads = [threading.Thread(target=client, args=(n,)) for n in (0, 1)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield failed
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(REQUEST_S + 10)
+        print(f"answered: {good[0]} completions, {good[1]} streams; failed: {len(failed)}")
+        assert min(good) > 0
+
+    def served(self, engine: str) -> int:
+        """How many requests the engine itself has finished."""
+        host = ENGINES[engine]
+        address = self.fleet.lab.host(host).address
+        text = self.fleet.ask(
+            host,
+            "python3 -c 'import urllib.request as u; "
+            f'print(u.urlopen("http://{address}:8000/metrics", timeout=20).read().decode())\'',
+        )
+        return int(
+            sum(map(float, re.findall(r"^vllm:request_success_total{.*} (\S+)$", text, re.M)))
+        )
+
+    def drain(self, *words: str) -> Any:
+        return self.fleet.rackpin("drain", *self.data(), *words)
+
+    def healthz(self) -> str:
+        return str(self.ask("GET", "/healthz", key="")[1]).strip()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    wheelhouse.build(load_stack("cpu-lab"), say=print)
+    directory = Path(tmp_path_factory.mktemp("gateway"))
+    described = yaml.safe_load((ROOT / "lab" / "lab.yaml").read_text())
+    gate = {"name": "gw1", "groups": ["gateway"], "sku": "lab-cpu", "data": {"gpus": 0}}
+    described["hosts"].append(gate)
+    file = directory / "lab.yaml"
+    file.write_text(yaml.safe_dump(described))
+    with booted(file, NAME, directory) as fleet:
+        one = Site(fleet)
+        fleet.first = fleet.run("site", *one.data(), deadline_s=FIRST_RUN_S)
+        print(f"first run: {fleet.first.seconds:.0f} s")
+        yield one
+
+
+def test_first_run_ends_ready_with_the_gateway_proved(site: Site) -> None:
+    run = site.fleet.first
+    assert run is not None and run.ok
+    names = ("unit", "config", "key", "upstreams", "answers.tiny")
+    found = {name: run.finding("gw1", f"gateway.{name}") for name in names}
+    assert {name: f.outcome for name, f in found.items()} == dict.fromkeys(names, Outcome.PASS)
+    assert "2 engines" in found["upstreams"].summary
+
+
+def test_second_run_changes_nothing(site: Site) -> None:
+    started = site.fleet.show("gw1", "rackpin-gateway", "ActiveEnterTimestampMonotonic")
+    run = site.fleet.run("site", *site.data())
+    assert [c for n in run.ok.nodes for c in n.changes] == []
+    assert set(run.counts["executions"].values()) == {2} and run.counts["misses"] == 0
+    assert site.fleet.show("gw1", "rackpin-gateway", "ActiveEnterTimestampMonotonic") == started
+
+
+def test_nginx_is_on_the_gateway_only_and_debians_own_never_runs(site: Site) -> None:
+    state = "dpkg-query -W -f '${db:Status-Status}' nginx 2>/dev/null || echo none"
+    assert site.fleet.ask("gw1", state) == "installed"
+    assert site.fleet.ask("worker1", state) == site.fleet.ask("head1", state) == "none"
+    assert site.fleet.show("gw1", "nginx", "LoadState") == "masked"
+    assert site.fleet.show("gw1", "nginx", "ActiveState") == "inactive"
+    assert site.fleet.ask("gw1", "apt-mark showhold | grep -x nginx") == "nginx"
+
+
+def test_only_v1_and_only_with_the_key(site: Site) -> None:
+    assert site.ask("GET", "/v1/models")[0] == 200
+    for key in ("", "wrong", site.key.upper(), site.key + "x"):
+        for path in ("/v1/models", "/tiny/v1/completions"):
+            assert site.ask("POST", path, {}, key=key)[0] == 401, path
+    for path in ("/invocations", "/tokenize", "/metrics", "/", "/tiny/invocations", "/v1",
+                 "/v1/../invocations", "/v1/%2e%2e/tokenize", "/other/v1/models"):  # fmt: skip
+        assert site.ask("POST", path, {})[0] == 404, path
+    assert site.healthz().startswith(f"rackpin gateway {NAME}, configuration ")
+    assert site.ask("GET", "/tiny/healthz", key="")[0] == 200
+
+
+def test_a_stream_goes_on_over_a_reload(site: Site) -> None:
+    times: list[float] = []
+    thread = threading.Thread(target=lambda: times.extend(site.stream(240)))
+    thread.start()
+    time.sleep(0.5)
+    pids = "systemctl show -P MainPID rackpin-gateway | xargs -I{} pgrep -P {}"
+    before = set(site.fleet.ask("gw1", pids).split())
+    site.fleet.ask("gw1", "systemctl reload rackpin-gateway")
+    reloaded = time.monotonic()
+    after = set(site.fleet.ask("gw1", pids).split())
+    thread.join(REQUEST_S)
+    assert after - before, "no new worker"
+    assert len(times) > 240 and times[0] < reloaded < times[-1], "the stream was not under way"
+
+
+def test_drain_under_load_loses_nothing(site: Site) -> None:
+    with site.asked_without_pause() as failed:
+        run = site.drain("tiny-a", "--reason", "a new card", "--owner", "ada")
+        assert run.code == 0 and "nothing in flight" in run.text, run.text
+        before = site.served("tiny-a")
+        assert all(site.complete()[0] == 200 for _ in range(6))
+        assert site.served("tiny-a") == before, "a drained engine got a request"
+        # somebody else's, and the last of its name
+        other = site.drain("tiny-a", "--undo", "--owner", "bob")
+        assert other.code == 1 and "drained by ada" in other.text, other.text
+        last = site.drain("tiny-b")
+        assert last.code == 1 and "last engine of tiny" in last.text, last.text
+        assert "ada" in site.drain().text
+        # the stage renders the same as the command did
+        assert site.fleet.run("gateway", *site.data(), "--limit", "gw1").code == 0
+        back = site.drain("tiny-a", "--undo", "--owner", "ada")
+        assert back.code == 0, back.text
+        wait(lambda: site.served("tiny-a") > before, "tiny-a to get requests again", 60)
+    assert failed == []
+
+
+def test_a_killed_engine_loses_no_new_request(site: Site) -> None:
+    site.fleet.ask("worker1", "systemctl kill -s KILL vllm@tiny-a")
+    answers = [site.complete() for _ in range(20)]
+    assert [a for a in answers if a[0] != 200] == []
+    unit = "vllm@tiny-a"
+    wait(lambda: site.fleet.show("worker1", unit, "ActiveState") == "active", unit, 300)
+
+
+def test_a_configuration_that_nginx_refuses_changes_nothing(site: Site, tmp_path: Path) -> None:
+    before = site.healthz()
+    (tmp_path / "c.pem").write_text(
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    )
+    key = tmp_path / "k.pem"
+    key.write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    key.chmod(0o600)
+    tls = {"tls_cert": str(tmp_path / "c.pem"), "tls_key": str(key)}
+    run = site.fleet.run("gateway", *site.data(gateway=tls), "--limit", "gw1")
+    assert run.code == 1 and "nginx refuses the new configuration" in run.text, run.tail
+    assert site.healthz() == before and site.complete()[0] == 200
+    assert site.fleet.ask("gw1", "ls /etc/rackpin/gateway") == "keys.conf\nnginx.conf"
+    site.fleet.ask("gw1", "systemctl restart rackpin-gateway")
+    wait(lambda: site.healthz() == before, "the gateway after a restart", 30)
+
+
+def test_no_key_and_no_prompt_on_the_gateway_but_in_its_file(site: Site) -> None:
+    word = "a-word-that-nobody-says"
+    wish = {"model": "tiny", "prompt": word, "max_tokens": 1}
+    assert site.ask("POST", "/v1/completions", wish)[0] == 200
+    encoded = "".join(c if c.isalnum() else rf"\x{ord(c):02x}" for c in site.key)
+    script = (
+        f"cat >/run/t-words <<'E'\n{site.key}\n{encoded}\n{word}\nE\n"
+        "journalctl -q --no-pager | grep -Ff /run/t-words | head -n 3\n"
+        "grep -ls -Ff /run/t-words /proc/[0-9]*/cmdline\n"
+        "grep -rls -Ff /run/t-words /etc /var /tmp /srv "
+        "| while read -r f; do stat -c '%a %U %n' \"$f\"; done\n"
+        "journalctl -q -t rackpin_gateway --no-pager | grep -c 'POST /v1/completions 200'\n"
+        "rm /run/t-words\n"
+    )
+    lines = site.fleet.feed("gw1", script).splitlines()
+    assert lines[:-1] == ["600 root /etc/rackpin/gateway/keys.conf"] and int(lines[-1]) > 0
