@@ -15,6 +15,8 @@ from rackpin.inventory_problems import FLEET, InventoryError, Problem
 # While it is there, systemd starts neither Ray nor an engine, after a reboot neither.
 MARK = f"{layout.ETC}/quarantine"
 CHECK = "quarantine"
+DRAINED = "drained"
+SOURCE = "the fleet's state (state_dir of the inventory)"
 
 
 def state_of(fleet: Fleet) -> FleetState:
@@ -52,7 +54,7 @@ def mark_text(entry: str) -> str:
 
 
 def findings(fleet: Fleet) -> list[Finding]:
-    """One warning a quarantined node, with the engines that wait for it."""
+    """One warning a quarantined node, with the engines that wait for it, and a drained engine."""
     found = []
     for name, entry in fleet.kept_out.items():
         engines = [engine for engine, nodes in fleet.waiting().items() if name in nodes]
@@ -69,10 +71,22 @@ def findings(fleet: Fleet) -> list[Finding]:
                 evidence=Evidence(output=entry),
                 remedy=f"repair it, `rackpin verify {name} --level pair`, then "
                 f"`rackpin quarantine {name} --lift`",
-                source="the fleet's state (state_dir of the inventory)",
+                source=SOURCE,
             )
         )
-    return found
+    return found + [
+        Finding(
+            node=FLEET,
+            check=DRAINED,
+            outcome=Outcome.WARN,
+            summary=f"{engine} is drained by {entry}: the gateway sends it nothing",
+            expected="every engine gets requests",
+            evidence=Evidence(output=entry),
+            remedy=f"when that is over: rackpin drain {engine} --undo",
+            source=SOURCE,
+        )
+        for engine, entry in fleet.drained.items()
+    ]
 
 
 def serials_of(identity: Identity) -> list[str]:

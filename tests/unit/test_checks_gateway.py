@@ -49,7 +49,7 @@ def test_other_nodes_and_kept_out_gateways_are_asked_nothing(ctx: Context) -> No
     ):
         assert not [c for check in CHECKS for c in check.commands(other)]
         assert judge(other, {}, CHECKS) == []
-    assert not [c for c in of_level("site", serving=False) if c in CHECKS]
+    assert not [c for c in of_level("node", serving=False) if c in CHECKS]
 
 
 def test_a_drained_model_is_said_and_not_asked(ctx: Context) -> None:

@@ -54,6 +54,8 @@ def twins(found: Opened) -> Opened:
 def test_a_drained_engine_is_seen_by_every_command(found: Opened) -> None:
     after = note(twins(found), "one", reason="a new card")
     assert after.fleet.drained == {"one": "ada since 2026-11-30T03:00: a new card"}
+    (finding,) = quarantine.findings(after.fleet)
+    assert "one is drained by ada" in finding.summary and "--undo" in finding.remedy
     again = note(after, "one")
     assert again.fleet.drained == after.fleet.drained, "the reason stays"
     assert note(again, "one", undo=True).fleet.drained == {}
