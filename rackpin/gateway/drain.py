@@ -97,7 +97,7 @@ def wait_quiet(
         quiet = quiet + 1 if count == 0 else 0
         if quiet == QUIET:
             return True, text
-        if text != last:
+        if count != 0 and text != last:
             say(f"{instance.name}: {text}")
             last = text
         if time.monotonic() >= end:

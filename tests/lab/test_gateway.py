@@ -5,8 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import ssl
+import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ import yaml
 
 from rackpin.findings import Outcome
 from rackpin.inventory import ROOT
+from rackpin.lab import lifecycle
 from rackpin.stack import wheelhouse
 from rackpin.stack.lock import load_stack
 from tests.lab.fleet import FIRST_RUN_S, FleetLab, booted, wait
@@ -197,17 +201,27 @@ def test_only_v1_and_only_with_the_key(site: Site) -> None:
 
 def test_a_stream_goes_on_over_a_reload(site: Site) -> None:
     times: list[float] = []
+    # Both engines only run now and then, or the stream would be over before anybody can reload.
+    slow = (
+        "p=$(ps -u rackpin -o pid=); for i in $(seq 50); do kill -STOP $p; sleep 0.25; "
+        "kill -CONT $p; sleep 0.01; done"
+    )
+    brakes = [
+        threading.Thread(target=site.fleet.ask, args=(host, slow)) for host in ENGINES.values()
+    ]
     thread = threading.Thread(target=lambda: times.extend(site.stream(240)))
-    thread.start()
-    time.sleep(0.5)
+    for one in (*brakes, thread):
+        one.start()
+    time.sleep(3)
     pids = "systemctl show -P MainPID rackpin-gateway | xargs -I{} pgrep -P {}"
     before = set(site.fleet.ask("gw1", pids).split())
     site.fleet.ask("gw1", "systemctl reload rackpin-gateway")
     reloaded = time.monotonic()
     after = set(site.fleet.ask("gw1", pids).split())
-    thread.join(REQUEST_S)
+    for one in (thread, *brakes):
+        one.join(REQUEST_S)
     assert after - before, "no new worker"
-    assert len(times) > 240 and times[0] < reloaded < times[-1], "the stream was not under way"
+    assert len(times) > 240 and times[0] < reloaded < times[-1], (times[0], reloaded, times[-1])
 
 
 def test_drain_under_load_loses_nothing(site: Site) -> None:
@@ -254,6 +268,33 @@ def test_a_configuration_that_nginx_refuses_changes_nothing(site: Site, tmp_path
     assert site.fleet.ask("gw1", "ls /etc/rackpin/gateway") == "keys.conf\nnginx.conf"
     site.fleet.ask("gw1", "systemctl restart rackpin-gateway")
     wait(lambda: site.healthz() == before, "the gateway after a restart", 30)
+
+
+def test_tls_on_another_port_and_back(site: Site, tmp_path: Path) -> None:
+    cert, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    make += ["-subj", "/CN=gw1", "-addext", f"subjectAltName=IP:{site.address}"]
+    subprocess.run([*make, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    key.chmod(0o600)
+    tls = site.data(gateway={"port": 8443, "tls_cert": str(cert), "tls_key": str(key)})
+    run = site.fleet.run("site", *tls, "--limit", "gw1")
+    assert run.ok and run.finding("gw1", "gateway.answers.tiny").outcome is Outcome.PASS
+    trust = ssl.create_default_context(cafile=str(cert))
+    with urllib.request.urlopen(
+        f"https://{site.address}:8443/healthz", context=trust, timeout=30
+    ) as answer:
+        assert answer.read().startswith(b"rackpin gateway ")
+    with pytest.raises(ConnectionRefusedError):
+        site.healthz()
+    assert site.fleet.run("gateway", *site.data(), "--limit", "gw1").code == 0
+    assert site.fleet.ask("gw1", "ls /etc/rackpin/gateway") == "keys.conf\nnginx.conf"
+    assert site.complete()[0] == 200
+
+
+def test_a_gateway_comes_back_after_a_reboot(site: Site) -> None:
+    before = site.healthz()
+    lifecycle.reboot(site.fleet.lab, site.fleet.lab.host("gw1"))
+    wait(lambda: site.healthz() == before, "the gateway after a reboot", 120)
 
 
 def test_no_key_and_no_prompt_on_the_gateway_but_in_its_file(site: Site) -> None:
