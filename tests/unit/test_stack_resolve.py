@@ -108,6 +108,7 @@ def test_override_exclusion_and_day_are_kept(root: Path) -> None:
         "nvidia-fabricmanager-535": "535.129.03-1",
         "python3": None,
         "chrony": None,
+        "nginx": None,
         "libibverbs1": None,
         "ibverbs-providers": None,
         "librdmacm1": None,
