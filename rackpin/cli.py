@@ -29,6 +29,7 @@ COMMANDS = {
     "parse": "rackpin.parse.cli:parse_command",
     "plan": "rackpin.plan.cli:plan_command",
     "quarantine": "rackpin.fleet.cli:quarantine_command",
+    "rebuild": "rackpin.rebuild.cli:rebuild_command",
     "report": "rackpin.report.cli:report",
     "sbom": "rackpin.sbom_cli:sbom_command",
     "verify": "rackpin.verify.cli:verify_command",

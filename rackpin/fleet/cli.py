@@ -12,7 +12,6 @@ from rackpin.inventory_open import Opened, OpenError, opened
 from rackpin.options import inventory_data
 
 REFUSED, WRONG = 1, 2
-MARK_S = 20.0
 
 
 def stop(message: str, code: int = WRONG) -> NoReturn:
@@ -106,15 +105,11 @@ def show(entries: dict[str, Quarantine], repeated: list[str]) -> None:
 
 def mark(found: Opened, node: str, entry: str) -> str:
     """Put the mark on the node, or take it away; what came of it, in a sentence."""
-    from rackpin.checks.base import NO_ANSWER, Command
+    from rackpin.checks.base import NO_ANSWER
     from rackpin.fleet import quarantine as rules
     from rackpin.verify.connect import Connections
 
-    if entry:
-        shell = f"set -e; mkdir -p -m 755 $(dirname {rules.MARK}); umask 022; cat >{rules.MARK}"
-        command = Command("mark", shell, MARK_S, stdin=rules.mark_text(entry))
-    else:
-        command = Command("mark", f"rm -f {rules.MARK}", MARK_S)
+    command = rules.mark_command(entry)
     with Connections(found.made) as connections:
         output = connections.ask({node: [command]})[node].get("mark", NO_ANSWER)
     if output.ok:

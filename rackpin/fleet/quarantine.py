@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rackpin import layout
 from rackpin.findings import Evidence, Finding, Outcome
@@ -12,11 +13,15 @@ from rackpin.fleet.state import FleetState, FleetStateError, Quarantine
 from rackpin.inventory import Fleet
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
 
+if TYPE_CHECKING:
+    from rackpin.checks.base import Command
+
 # While it is there, systemd starts neither Ray nor an engine, after a reboot neither.
 MARK = f"{layout.ETC}/quarantine"
 CHECK = "quarantine"
 DRAINED = "drained"
 SOURCE = "the fleet's state (state_dir of the inventory)"
+MARK_S = 20.0
 
 
 def state_of(fleet: Fleet) -> FleetState:
@@ -51,6 +56,16 @@ def mark_text(entry: str) -> str:
     return (
         f"Owned by rackpin: quarantined by {entry}\nLift it with: rackpin quarantine NODE --lift\n"
     )
+
+
+def mark_command(entry: str) -> Command:
+    """Puts the mark on the node; takes it away where ``entry`` is empty."""
+    from rackpin.checks.base import Command
+
+    if not entry:
+        return Command("mark", f"rm -f {MARK}", MARK_S)
+    shell = f"set -e; mkdir -p -m 755 $(dirname {MARK}); umask 022; cat >{MARK}"
+    return Command("mark", shell, MARK_S, stdin=mark_text(entry))
 
 
 def findings(fleet: Fleet) -> list[Finding]:

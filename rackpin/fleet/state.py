@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -187,6 +187,14 @@ class FleetState:
                 record.earlier = [*record.earlier, before.identity][-KEPT:]
             self._write(self._path(name), record.model_dump())
         return found
+
+    def keep_proof(self, name: str, data: Mapping[str, object]) -> Path:
+        """What a node was and is after a rebuild, with what proved it, for its vendor."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        path = self.directory / "nodes" / f"{name}.swap-{stamp}.json"
+        with self.writing():
+            self._write(path, data)
+        return path
 
     # -- files -----------------------------------------------------------------------
     @contextmanager
