@@ -23,7 +23,7 @@ from rackpin.rebuild import hostkey, show
 from rackpin.rebuild.asking import Reach, Verdict
 from rackpin.rebuild.hostkey import HostKey
 from rackpin.rebuild.journal import DONE, FAILED, UNDONE, Journal
-from rackpin.rebuild.look import STOP_S, Seen, look
+from rackpin.rebuild.look import STOP_S, LookError, Seen, look
 from rackpin.stack.lock import Lock
 
 REASON = "rebuild"
@@ -86,7 +86,10 @@ class Beginning:
         record = self.state.record(self.name)
         if key.state != "known" or self.entry() or self.journal.open or record is None:
             return False
-        seen = self.seen()
+        try:
+            seen = self.seen()
+        except LookError:
+            return False  # it is kept out first, then asked again
         good = seen.mark is not None and seen.mark.state == "ready"
         return (
             good

@@ -31,16 +31,12 @@ class Journal:
         except (OSError, UnicodeDecodeError) as error:
             raise FleetStateError(f"{self.path}: can't be read ({error})") from error
         found = []
-        rows = text.split("\n")
-        for number, row in enumerate(rows, 1):
-            if not row:
-                continue
+        # a kill in the middle of a write leaves a last line without its end
+        for number, row in enumerate(text.split("\n")[:-1], 1):
             try:
                 line = json.loads(row)
                 found.append({**line, "step": line["step"], "outcome": line["outcome"]})
             except (ValueError, KeyError, TypeError) as error:
-                if number == len(rows):  # a kill in the middle of a write leaves it unended
-                    break
                 text = f"{self.path}:{number}: is no line of a rebuild; mend it or move it away"
                 raise FleetStateError(text) from error
         return found
