@@ -15,6 +15,7 @@ from rackpin import __version__
 # name → where the command is. Imported when it is used: some bring the whole of pyinfra, and
 # `check` has to answer within a second.
 COMMANDS = {
+    "adopt": "rackpin.adopt.cli:adopt_command",
     "audit": "rackpin.audit.cli:audit",
     "bundle": "rackpin.bundle.cli:bundle_command",
     "check": "rackpin.compat.cli:check_command",

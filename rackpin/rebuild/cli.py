@@ -83,7 +83,8 @@ def rebuild_command(
 
         def key() -> hostkey.HostKey:
             with reach() as ways:
-                return hostkey.probe(ways.state.inventory.get_host(node).connector)
+                names = (node, found.fleet.nodes[node].address)
+                return hostkey.probe(ways.state.inventory.get_host(node).connector, names)
 
         def ask(fleet: Fleet, partner: str) -> Verdict:
             level: Level = "pair" if partner else "node"

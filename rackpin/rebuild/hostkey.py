@@ -46,6 +46,7 @@ class HostKey:
     file: Path
     offered: Key
     known: Sequence[Key] = field(default_factory=tuple)
+    aliases: Sequence[str] = ()  # its name and addresses in the inventory
 
     @property
     def state(self) -> Literal["known", "unknown", "changed"]:
@@ -59,19 +60,25 @@ def known_keys(text: str, name: str) -> list[Key]:
     return [key for line in text.splitlines() if (key := _key(line)) and _names(line, name)]
 
 
-def replaced(text: str, name: str, key: Key) -> tuple[str, list[str]]:
-    """known_hosts with this one key for the name, and the lines that it had before."""
+def replaced(text: str, name: str, key: Key, aliases: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """known_hosts with this one key for the host, and the lines that it had before.
+
+    ``aliases`` that had one of its old keys get the new one too; names of others keep theirs.
+    """
+    before, names = known_keys(text, name), [name]
     kept, old = [], []
     for line in text.splitlines():
-        mine = _names(line, name) if _key(line) else []
-        if not mine:
+        its = _key(line)
+        found = [one for n in (name, *aliases) for one in _names(line, n)] if its else []
+        if its is None or its not in before or not found:
             kept.append(line)
             continue
         old.append(line)
-        names, _, rest = line.strip().partition(" ")
-        if others := [one for one in names.split(",") if one not in mine]:
+        first, _, rest = line.strip().partition(" ")
+        names += [one for one in found if one not in names and not one.startswith("|")]
+        if others := [one for one in first.split(",") if one not in found]:
             kept.append(f"{','.join(others)} {rest}")
-    return "\n".join([*kept, f"{name} {key.kind} {key.blob}", ""]), old
+    return "\n".join([*kept, f"{','.join(names)} {key.kind} {key.blob}", ""]), old
 
 
 def _key(line: str) -> Key | None:
@@ -111,14 +118,14 @@ def accept(found: HostKey) -> Path | None:
             backup = file.with_name(f"{file.name}.{stamp}.old")
             shutil.copy2(file, backup)
         mode = file.stat().st_mode & 0o777 if text is not None else 0o600
-        made, _ = replaced(text or "", found.name, found.offered)
+        made, _ = replaced(text or "", found.name, found.offered, found.aliases)
         commit({file.resolve(): made.encode()}, mode=mode)
     except (OSError, UnicodeDecodeError, ReportError) as error:
         raise HostKeyError(f"{file}: can't be changed: {error}") from error
     return backup
 
 
-def probe(connector: Any) -> HostKey:
+def probe(connector: Any, aliases: Sequence[str] = ()) -> HostKey:
     """Ask a host of a pyinfra inventory for its key, through jump hosts as it would connect.
 
     No login is tried. Raises :class:`HostKeyError`.
@@ -153,7 +160,7 @@ def probe(connector: Any) -> HostKey:
         transport.start_client(timeout=deadlines.CONNECT_S)
         key = transport.get_remote_server_key()
         offered = Key(key.get_name(), base64.b64encode(key.asbytes()).decode())
-        return HostKey(name, file, offered, known)
+        return HostKey(name, file, offered, known, aliases)
     except (OSError, SSHException, EOFError, UnicodeDecodeError) as error:
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise HostKeyError(f"{connector.host.name}: its host key can't be asked: {said}") from error

@@ -86,6 +86,12 @@ def _table() -> dict[str, dict[str, Any]]:
     return table
 
 
+def interrupts_of(item: str) -> tuple[Interrupt, str]:
+    """What a change of one item of a lock interrupts on a node, and why."""
+    row = _table()[item]
+    return row["interrupts"], str(row["why"])
+
+
 def _items(lock: Lock) -> Iterator[tuple[str, str]]:
     """What an operator knows a stack by, in the order in which a node is built."""
     host = lock.host

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rackpin.fleet.state import FleetState
-from rackpin.lab import lifecycle, services
-from tests.lab.fleet import FleetLab
+from rackpin.inventory import ROOT
+from rackpin.lab import description, lifecycle, services
+from tests.lab.fleet import FleetLab, wait
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -27,6 +28,12 @@ def files(directory: Path) -> dict[str, str]:
 
 def others(fleet_lab: FleetLab) -> dict[str, str]:
     return {name: since for name, since in fleet_lab.active_since().items() if name != NODE}
+
+
+def keys_of(known_hosts: str) -> dict[str, list[str]]:
+    """Kind and key by name."""
+    rows = [line.split() for line in known_hosts.splitlines()]
+    return {name: row[1:] for row in rows for name in row[0].split(",")}
 
 
 def test_a_host_that_was_installed_anew_is_rebuilt_by_one_command(fleet_lab: FleetLab) -> None:
@@ -61,7 +68,7 @@ def test_a_host_that_was_installed_anew_is_rebuilt_by_one_command(fleet_lab: Fle
     assert re.search(r"os\s+machine-id\s+" + old.identity.machine_id[:8], run.text), run.text
     assert re.search(r"host key\s+ssh\s+SHA256:", run.text), run.text
     assert others(fleet_lab) == since, "a unit of another host was restarted"
-    assert sorted(lab.known_hosts.read_text().split()) == sorted(known_after.split())
+    assert keys_of(lab.known_hosts.read_text()) == keys_of(known_after)
     (backup,) = lab.known_hosts.parent.glob("known_hosts.*.old")
     assert backup.read_text() == known_before
 
@@ -79,3 +86,39 @@ def test_a_host_that_was_installed_anew_is_rebuilt_by_one_command(fleet_lab: Fle
     again = fleet_lab.rackpin("rebuild", NODE)
     assert again.code == 0 and "nothing to do" in again.text, again.tail
     assert fleet_lab.run("site").ok
+
+
+TREE = "find /etc /var/lib/dpkg -type f -exec sha256sum {} + | sort | sha256sum"
+
+
+def test_a_host_that_was_built_by_hand_is_only_looked_at(fleet_lab: FleetLab) -> None:
+    lifecycle.reset(fleet_lab.lab, [fleet_lab.lab.host(NODE)])
+    services.start(fleet_lab.lab, print)
+    path = "/etc/sysctl.d/90-rackpin.conf"
+    fleet_lab.ask(NODE, f"echo 'vm.swappiness = 1' >{path}")
+    by_hand = "systemd-run --quiet --unit=by-hand systemd-socket-activate -l 8000 /bin/cat"
+    fleet_lab.ask(NODE, by_hand)
+    before = fleet_lab.ask(NODE, TREE)
+
+    run = fleet_lab.rackpin("adopt", NODE)
+    print(run.text)
+    assert run.code == 1, run.tail
+    assert f"{path}: replaced, kept as /var/lib/rackpin/backup{path}" in run.text
+    assert "refused: port 8000" in run.text and "by-hand" in run.text
+    assert re.search(r"package \S+: install", run.text)
+    fleet_lab.ask(NODE, "systemctl stop by-hand")
+    run = fleet_lab.rackpin("adopt", NODE, "--json")
+    assert run.code == 0, run.tail
+    told = json.loads(run.text)
+    assert told["outcome"] == "nothing" and told["interruptions"] == [] and not told["known"]
+    assert {"apt", "base", "python", "ray", "serve"} <= {stage["name"] for stage in told["stages"]}
+    assert fleet_lab.ask(NODE, TREE) == before, "it only looks"
+
+    fleet_lab.ask(NODE, "systemctl poweroff", check=False)
+    wait(lambda: fleet_lab.lab.host(NODE).power == "off", f"{NODE} to be off", 60)
+    run = fleet_lab.rackpin("adopt", NODE)
+    assert run.code == 3 and "could not look" in run.text, run.tail
+    lifecycle.up(description.read(ROOT / "lab" / "lab.yaml", fleet_lab.lab.name))
+    assert fleet_lab.run("site").ok
+    run = fleet_lab.rackpin("adopt", NODE)
+    assert run.code == 0 and "would change" not in run.text, run.tail

@@ -46,6 +46,18 @@ def test_known_hosts_keeps_every_other_line() -> None:
     assert replaced(made, "10.0.0.1", NEW_KEY)[0] == made
 
 
+def test_names_of_the_same_host_get_its_new_key_with_it() -> None:
+    line = f"gpu1,10.0.0.1,shared {OLD_KEY.kind} {OLD_KEY.blob}\n"
+    other = f"gpu2 {OLD_KEY.kind} {OLD_KEY.blob}\ngpu1 ssh-rsa {NEW_KEY.blob}\n"
+    made, old = replaced(line + other, "10.0.0.1", NEW_KEY, ("gpu1", "10.0.0.1"))
+    assert old == [line.strip()]
+    assert made.splitlines() == [
+        f"shared {OLD_KEY.kind} {OLD_KEY.blob}",
+        *other.splitlines(),
+        f"10.0.0.1,gpu1 {NEW_KEY.kind} {NEW_KEY.blob}",
+    ]
+
+
 def test_a_file_that_cannot_be_changed_stays_whole(tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     file.write_bytes(b"\xff\xfe")

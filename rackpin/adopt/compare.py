@@ -1,0 +1,258 @@
+"""A host as it is against what every stage wants of it: changes, and what they interrupt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from rackpin import layout
+from rackpin.adopt.document import (
+    EXITS,
+    Document,
+    File,
+    Interruption,
+    Outcome,
+    Package,
+    Stage,
+    Unseen,
+)
+from rackpin.adopt.look import HOSTS_FILE, Found
+from rackpin.apt import wanted
+from rackpin.desired import OWNED_MARK, Desired, OwnedFile, Target
+from rackpin.driver import decide, preflight
+from rackpin.driver import want as driver
+from rackpin.facts import ABSENT, PathState
+from rackpin.fleet.state import now
+from rackpin.inventory_problems import Problem
+from rackpin.preflight import check_node
+from rackpin.stack.changes import interrupts_of
+from rackpin.stack.environment import env_path
+from rackpin.stages import STAGES, apt
+from rackpin.stages.base import SWAP_MASK, hosts_file
+from rackpin.stages.python import complete_mark
+
+# The role of a package in a lock → the item of a lock that it is part of (interrupts.yaml).
+ITEMS = {
+    "kernel": "kernel",
+    "driver": "driver",
+    "fabric_manager": "fabric manager",
+    "cuda": "cuda toolkit",
+    "nccl": "nccl of the host",
+    "dcgm": "dcgm",
+    "container_toolkit": "container toolkit",
+    "rdma": "rdma",
+    "mpi": "nccl-tests",
+}
+OTHERS = "debs"
+
+
+def compare(target: Target, found: Found) -> Document:
+    """Everything that a first run of site.py would change on this host."""
+    unseen = [Unseen(area=area, why=why) for area, why in found.unseen.items()]
+    stages: list[Stage] = []
+    stopped: list[Interruption] = []
+    if found.survey is not None:
+        stages = [s for s in (stage(name, target, found) for name in STAGES) if s.changes]
+        stopped = [*refusals(target, found), *reboots(target, found), *services(stages, target)]
+    stopped += holders(target, found)
+    outcome: Outcome = "could_not_look" if unseen else "interrupts" if stopped else "nothing"
+    return Document(
+        node=target.node.name,
+        at=now(),
+        fleet=target.fleet.config.fleet,
+        stack=target.lock.stack,
+        lock=target.lock.digest,
+        outcome=outcome,
+        exit_code=EXITS[outcome],
+        known=found.marked,
+        stages=stages,
+        interruptions=stopped,
+        foreign=foreign(target, found),
+        unseen=unseen,
+    )
+
+
+def stage(name: str, target: Target, found: Found) -> Stage:
+    wish = STAGES[name](target)
+    made = Stage(name=name)
+    for folder in wish.directories:
+        state = found.paths.get(folder.path, ABSENT)
+        if state.kind not in ("absent", "directory"):
+            made.files.append(File(path=folder.path, what=f"in the way: a {state.kind}"))
+    changed = [change for file in wish.files if (change := of_file(file, found.paths))]
+    made.files += changed
+    pins = {pin.name: pin.version for pin in wanted.pins(target)}
+    names = [*wish.packages, *(driver_names(target) if name == "driver" else ())]
+    made.packages = list(packages(dict.fromkeys(names), pins, found))
+    made.units = [f"{unit}: {what}" for unit in wish.units if (what := of_unit(unit, found))]
+    made.other = list(others(name, target, found, wish))
+    return made
+
+
+def driver_names(target: Target) -> tuple[str, ...]:
+    return (*driver.kernel_packages(target), *driver.driver_packages(target))
+
+
+def of_file(file: OwnedFile, paths: dict[str, PathState]) -> File | None:
+    state = paths.get(file.path, ABSENT)
+    if state.kind == "absent":
+        return File(path=file.path, what="new")
+    if state.kind not in ("file", "link"):
+        return File(path=file.path, what=f"in the way: a {state.kind}")
+    if state.sha256 == file.sha256:
+        same = (state.mode, state.owner, state.group) == (file.mode, file.owner, file.group)
+        return None if same else File(path=file.path, what="mode")
+    if OWNED_MARK in state.first_lines:
+        return File(path=file.path, what="ours, with other content")
+    return File(path=file.path, what="replaced", backup=f"{layout.BACKUPS}{file.path}")
+
+
+def packages(names: Iterable[str], pins: dict[str, str], found: Found) -> Iterable[Package]:
+    status = found.apt.status if found.apt else {}
+    for name in names:
+        was, version = found.packages.get(name, ""), pins.get(name, "")
+        if not was:
+            yield Package(name=name, what="install", now=version)
+        elif version and was != version:
+            yield Package(name=name, what="change", was=was, now=version)
+        elif version and name in status and not status[name].held:
+            yield Package(name=name, what="hold", was=was, now=version)
+
+
+def of_unit(unit: str, found: Found) -> str:
+    state = found.units.get(unit, {})
+    active = state.get("ActiveState") == "active"
+    enabled = state.get("UnitFileState") == "enabled"
+    if active and enabled:
+        return ""
+    return "enabled" if active else "started" if enabled else "enabled and started"
+
+
+def others(name: str, target: Target, found: Found, wish: Desired) -> Iterable[str]:
+    """What a stage does beside its files, packages and units."""
+    survey = found.survey
+    if name == "base" and survey is not None:
+        if layout.USER not in found.users:
+            yield f"system user {layout.USER} is made"
+        if found.hosts != hosts_file(found.hosts, target.fleet, target.node):
+            yield (
+                f"{HOSTS_FILE}: a block with the fleet's nodes; all other lines stay but loopback "
+                "ones with this host's name"
+            )
+        if survey.hostname != target.node.name:
+            yield f"host name {survey.hostname} becomes {target.node.name}"
+        if survey.swaps:
+            yield f"swap is switched off: {', '.join(survey.swaps)}"
+        elif found.paths.get(SWAP_MASK, ABSENT).target != "/dev/null":
+            yield "no swap at boot any more"
+    if name == "python" and found.paths.get(complete_mark(target.lock), ABSENT).kind != "file":
+        yield f"{env_path(target.lock)} is built; nothing uses it before Ray and engines start"
+    if name == "apt" and found.apt is not None:
+        todo = apt.plan(target, found.apt)
+        yield from (f"{one.place}: switched off, kept below {layout.BACKUPS}"
+                    for one in todo.disable)  # fmt: skip
+        yield from (f"{path}: removed, of an earlier wish" for path in todo.remove)
+        yield from (f"{package}: released, held for an earlier pin" for package in todo.release)
+
+
+def refusals(target: Target, found: Found) -> Iterable[Interruption]:
+    """Why site.py would not begin here, in its own words."""
+    assert found.survey is not None
+    mark = found.paths.get(complete_mark(target.lock), ABSENT)
+    problems: list[Problem] = check_node(
+        target.fleet,
+        target.node,
+        target.lock,
+        found.survey,
+        environment_exists=mark.kind == "file",
+        clock=found.clock,
+    )
+    if found.apt is not None:
+        problems += apt.superseded(target, found.apt)[1]
+    want = driver.want(target)
+    if want is not None and found.driver is not None:
+        pins = driver.versions(target)
+        names = STAGES["driver"](target).packages
+        problems += preflight.problems(
+            target.node.name,
+            want,
+            found.driver,
+            installed={n: v for n, v in found.packages.items() if n in names},
+            wished={name: pins.get(name) for name in names},
+            fabric={name: pins.get(name) for name in driver.fabric_packages(target)},
+        )
+    for one in problems:
+        why = f"{one.message}; nothing is changed before that is settled"
+        yield Interruption(what=one.key, interrupts="refused", why=why, remedy=one.remedy)
+
+
+def reboots(target: Target, found: Found) -> Iterable[Interruption]:
+    want = driver.want(target)
+    if want is None or found.driver is None or decide.absent(found.driver):
+        return
+    reasons = decide.reboot_reasons(want, found.driver)
+    if reasons:
+        yield Interruption(
+            what="the host",
+            interrupts="reboot",
+            why="; ".join(reasons),
+            remedy=f'site.py reboots it when nothing of ours serves there ("reboot": '
+            f'"{want.reboot}" in the inventory); "never" leaves that to you',
+        )
+
+
+def services(stages: list[Stage], target: Target) -> Iterable[Interruption]:
+    """Packages at another version, by what they belong to; the driver's reboot is told apart."""
+    roles = {p.name: p.role for p in wanted.packages(target)}
+    moved: dict[str, list[str]] = {}
+    for one in stages:
+        for package in one.packages:
+            if package.what == "change":
+                item = "driver" if one.name == "driver" else ""
+                item = ITEMS.get(roles.get(package.name, ""), item or OTHERS)
+                moved.setdefault(item, []).append(f"{package.name} {package.was} → {package.now}")
+    for item, names in moved.items():
+        kind, why = interrupts_of(item)
+        if kind == "nothing":
+            continue
+        level: Literal["service", "reboot"] = "reboot" if kind == "reboot" else "service"
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield Interruption(
+            what=f"{item}: {', '.join(names[:3])}{more}",
+            interrupts=level,
+            why=why,
+            remedy="drain the host first",
+        )
+
+
+def holders(target: Target, found: Found) -> Iterable[Interruption]:
+    """Who uses the cards beside the units that the inventory wants there."""
+    own = {unit.removesuffix(".service") for make in STAGES.values() for unit in make(target).units}
+    for one in found.busy:
+        if one in own:
+            continue
+        yield Interruption(
+            what=one,
+            interrupts="service",
+            why="it runs and may use the cards; no run ends it, and Ray and the engines of the "
+            "inventory need them",
+            remedy="stop it before the first run, and see that it doesn't come back at boot",
+        )
+
+
+def foreign(target: Target, found: Found) -> list[str]:
+    """Repositories, pins and driver files of others, and what becomes of them."""
+    if found.apt is None:
+        return []
+    off = apt.plan(target, found.apt)
+    places = {one.place for one in off.disable}
+    said = [
+        f"repository {' '.join(one.uris)} {' '.join(one.suites)} ({one.place}): "
+        f"{'switched off: it is one of the stack’s' if one.place in places else 'stays'}"
+        for one in found.apt.site_sources
+    ]
+    said += [f"pin: {note}" for note in off.notes if note not in said and "names a rep" not in note]
+    said += [f"apt: {error}" for error in found.apt.errors]
+    if found.driver is not None and found.driver.foreign:
+        said.append(f"driver of a .run file: {', '.join(found.driver.foreign[:4])}")
+    return said
