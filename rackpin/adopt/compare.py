@@ -18,6 +18,7 @@ from rackpin.adopt.document import (
 )
 from rackpin.adopt.look import HOSTS_FILE, Found
 from rackpin.apt import wanted
+from rackpin.apt.pins import conflicts
 from rackpin.desired import OWNED_MARK, Desired, OwnedFile, Target
 from rackpin.driver import decide, preflight
 from rackpin.driver import want as driver
@@ -84,6 +85,11 @@ def stage(name: str, target: Target, found: Found) -> Stage:
     pins = {pin.name: pin.version for pin in wanted.pins(target)}
     names = [*wish.packages, *(driver_names(target) if name == "driver" else ())]
     made.packages = list(packages(dict.fromkeys(names), pins, found))
+    if name == "apt" and found.apt is not None:
+        made.packages = [
+            Package(name=one, what="hold", was=found.apt.status[one].version)
+            for one in apt.plan(target, found.apt).hold
+        ]
     made.units = [f"{unit}: {what}" for unit in wish.units if (what := of_unit(unit, found))]
     made.other = list(others(name, target, found, wish))
     return made
@@ -108,15 +114,12 @@ def of_file(file: OwnedFile, paths: dict[str, PathState]) -> File | None:
 
 
 def packages(names: Iterable[str], pins: dict[str, str], found: Found) -> Iterable[Package]:
-    status = found.apt.status if found.apt else {}
     for name in names:
         was, version = found.packages.get(name, ""), pins.get(name, "")
         if not was:
             yield Package(name=name, what="install", now=version)
         elif version and was != version:
             yield Package(name=name, what="change", was=was, now=version)
-        elif version and name in status and not status[name].held:
-            yield Package(name=name, what="hold", was=was, now=version)
 
 
 def of_unit(unit: str, found: Found) -> str:
@@ -244,14 +247,13 @@ def foreign(target: Target, found: Found) -> list[str]:
     """Repositories, pins and driver files of others, and what becomes of them."""
     if found.apt is None:
         return []
-    off = apt.plan(target, found.apt)
-    places = {one.place for one in off.disable}
+    off = {one.place for one in apt.plan(target, found.apt).disable}
     said = [
         f"repository {' '.join(one.uris)} {' '.join(one.suites)} ({one.place}): "
-        f"{'switched off: it is one of the stack’s' if one.place in places else 'stays'}"
+        f"{'switched off, the stack has its own entry for it' if one.place in off else 'stays'}"
         for one in found.apt.site_sources
     ]
-    said += [f"pin: {note}" for note in off.notes if note not in said and "names a rep" not in note]
+    said += [f"pin: {one}" for one in conflicts(wanted.pins(target), found.apt.site_pins)]
     said += [f"apt: {error}" for error in found.apt.errors]
     if found.driver is not None and found.driver.foreign:
         said.append(f"driver of a .run file: {', '.join(found.driver.foreign[:4])}")

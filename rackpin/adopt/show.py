@@ -50,8 +50,8 @@ def lines_of(stage: Stage) -> Iterable[str]:
         kept = f", kept as {file.backup}" if file.backup else ""
         yield f"file {file.path}: {file.what}{kept}"
     for package in sorted(stage.packages, key=lambda one: one.what):
-        was = f"{package.was} → " if package.what == "change" else ""
-        now = package.now or "the OS's version"
+        was = f"{package.was} → " if package.what == "change" else package.was
+        now = "" if package.what == "hold" else package.now or "the OS's version"
         yield f"package {package.name}: {package.what} {was}{now}"
     yield from (f"unit {unit}" for unit in stage.units)
     yield from stage.other
