@@ -192,16 +192,18 @@ class Beginning:
 
     def free(self, seen: Seen) -> None:
         """Nobody uses the node's cards, or the rebuild does not go on."""
-        if not seen.busy:
-            return
-        units = seen.units
-        if units != sorted(seen.busy, reverse=True) or not self.stop:
-            how = f"`systemctl stop {' '.join(units)}` there, or --stop" if units else "end it"
-            self.journal.write("stop", FAILED, f"in use by {', '.join(seen.busy)}")
-            raise Refused(f"{self.name} is in use by {', '.join(seen.busy)}; drain it and {how}")
-        shell = f"systemctl stop {' '.join(units)}"
-        with self.reach() as ways:
-            told = ways.ask({self.name: [Command("stop", shell, STOP_S, slow=True)]})
-        if not told.get(self.name, {}).get("stop", NO_ANSWER).ok:
-            raise Refused(f"{self.name}: `{shell}` did not end well; see journalctl there")
-        self.say(f"  stopped {', '.join(units)}")
+        if seen.busy and seen.units and self.stop:
+            shell = f"systemctl stop {' '.join(seen.units)}"
+            with self.reach() as ways:
+                told = ways.ask({self.name: [Command("stop", shell, STOP_S, slow=True)]})
+            if not told.get(self.name, {}).get("stop", NO_ANSWER).ok:
+                raise Refused(f"{self.name}: `{shell}` did not end well; see journalctl there")
+            self.say(f"  stopped {', '.join(seen.units)}")
+            seen = self.seen()  # what belongs to no unit of ours is still there
+        if seen.busy:
+            units = f"`systemctl stop {' '.join(seen.units)}` there, or --stop"
+            why = f"not free: {', '.join(seen.busy)}"
+            self.journal.write("stop", FAILED, why)
+            raise Refused(
+                f"{self.name} is {why}; drain it and {units if seen.units else 'end that'}"
+            )

@@ -89,6 +89,7 @@ class World:
     codes: dict[str, int] = field(default_factory=dict)  # exit status by deploy
     before: Callable[[str], None] = lambda _: None  # called with each step that takes time
     silent: bool = False
+    after_stop: str = IDLE  # who uses the cards once the units are stopped
     console: Console = field(default_factory=lambda: Console(file=io.StringIO(), width=200))
 
     def __post_init__(self) -> None:
@@ -138,7 +139,7 @@ class World:
             HOSTS.shell: hosts_file("", self.fleet, self.fleet.nodes[name]),
         }
         if command.shell.startswith("systemctl stop"):
-            self.holders[name] = IDLE
+            self.holders[name] = self.after_stop
         return Output(rc=0, stdout=texts.get(command.shell, ""))
 
     # -- what else a rebuild is given

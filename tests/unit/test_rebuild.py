@@ -196,7 +196,8 @@ def test_dry_changes_nothing_anywhere(world: World) -> None:
 
 def test_a_node_in_use_is_left_alone_unless_told(world: World) -> None:
     swapped(world)
-    world.holders[NAME] = "unit vllm@one.service\nunit ray-worker.service\nend\n"
+    units = "unit vllm@one.service\nunit ray-worker.service\n"
+    world.holders[NAME] = f"{units}process python3 4711\nend\n"  # the engine's own
     with pytest.raises(Refused, match=r"systemctl stop vllm@one ray-worker"):
         world.rebuild().go()
     assert world.deploys == [] and NAME in world.state.quarantined()
@@ -210,6 +211,11 @@ def test_a_process_that_is_no_unit_is_never_stopped(world: World) -> None:
     with pytest.raises(Refused, match="python3 4711"):
         world.rebuild(stop=True).go()
     assert not any("systemctl stop" in shell for _, shell, _ in world.asked)
+    world.after_stop = "process python3 4711\nend\n"
+    world.holders[NAME] = "unit vllm@one.service\nprocess python3 4711\nend\n"
+    with pytest.raises(Refused, match="not free: python3 4711"):
+        world.rebuild(stop=True).go()
+    assert world.deploys == [], "what is left after the units were stopped is somebody else's"
 
 
 def test_nothing_to_do(world: World) -> None:
