@@ -13,7 +13,7 @@ import pytest
 
 from rackpin.desired import OWNED_MARK, Desired, Target, template_names
 from rackpin.fabric.model import Boot, Fabric, Gpu, Hca, Port
-from rackpin.inventory import BundleConfig, Fleet
+from rackpin.inventory import ROOT, BundleConfig, Fleet
 from rackpin.stack.hostpins import CudaPin
 from rackpin.stack.items import Host
 from rackpin.stack.lock import load_stack
@@ -185,3 +185,12 @@ def test_sysctl_site_values_win_and_skips_are_said(fleet: Fleet) -> None:
     assert settings["a.b"]["value"] == 1 and not settings["a.b"]["skipped"]
     assert not settings["kernel.numa_balancing"]["skipped"]
     assert "6379" in settings["net.ipv4.ip_local_reserved_ports"]["value"].split(",")
+
+
+def test_a_rebuild_has_every_stage_of_the_site_but_verify() -> None:
+    def included(name: str) -> list[str]:
+        text = (ROOT / "deploys" / name).read_text()
+        return [line for line in text.splitlines() if line.startswith("local.include")]
+
+    assert included("rebuild.py") == included("site.py")[:-1]
+    assert included("site.py")[-1] == 'local.include("deploys/verify.py")'
