@@ -75,8 +75,9 @@ class Site:
         wish = {"model": "tiny", "prompt": "a", "max_tokens": tokens, "ignore_eos": True}
         return self.ask("POST", "/v1/completions", wish)
 
-    def stream(self, tokens: int) -> list[float]:
-        """When each event of a stream came; the last one must be its end."""
+    def stream(self, tokens: int, times: list[float] | None = None) -> None:
+        """A stream to its end; when each event came goes into ``times`` at once."""
+        times = [] if times is None else times
         connection = http.client.HTTPConnection(self.address, PORT, timeout=REQUEST_S)
         wish = {"model": "tiny", "prompt": "a", "max_tokens": tokens, "ignore_eos": True,
                 "stream": True}  # fmt: skip
@@ -85,12 +86,12 @@ class Site:
             connection.request("POST", "/tiny/v1/completions", json.dumps(wish), headers)
             answer = connection.getresponse()
             assert answer.status == 200, answer.read()
-            lines = []
+            last = b""
             while line := answer.readline():
                 if line.startswith(b"data:"):
-                    lines.append((time.monotonic(), line.strip()))
-            assert lines[-1][1] == b"data: [DONE]", lines[-1]
-            return [when for when, _ in lines]
+                    times.append(time.monotonic())
+                    last = line.strip()
+            assert last == b"data: [DONE]", last
         finally:
             connection.close()
 
@@ -200,28 +201,31 @@ def test_only_v1_and_only_with_the_key(site: Site) -> None:
 
 
 def test_a_stream_goes_on_over_a_reload(site: Site) -> None:
-    times: list[float] = []
     # Both engines only run now and then, or the stream would be over before anybody can reload.
-    slow = (
-        "p=$(ps -u rackpin -o pid=); for i in $(seq 50); do kill -STOP $p; sleep 0.25; "
-        "kill -CONT $p; sleep 0.01; done"
+    brake = (
+        "touch /run/t-brake; p=$(ps -u rackpin -o pid= | xargs); (for i in $(seq 400); do "
+        "[ -e /run/t-brake ] || break; kill -STOP $p; sleep 0.25; kill -CONT $p; sleep 0.01; done) "
+        "</dev/null >/dev/null 2>&1 &"
     )
-    brakes = [
-        threading.Thread(target=site.fleet.ask, args=(host, slow)) for host in ENGINES.values()
-    ]
-    thread = threading.Thread(target=lambda: times.extend(site.stream(240)))
-    for one in (*brakes, thread):
-        one.start()
-    time.sleep(3)
     pids = "systemctl show -P MainPID rackpin-gateway | xargs -I{} pgrep -P {}"
     before = set(site.fleet.ask("gw1", pids).split())
-    site.fleet.ask("gw1", "systemctl reload rackpin-gateway")
-    reloaded = time.monotonic()
-    after = set(site.fleet.ask("gw1", pids).split())
-    for one in (thread, *brakes):
-        one.join(REQUEST_S)
-    assert after - before, "no new worker"
-    assert len(times) > 240 and times[0] < reloaded < times[-1], (times[0], reloaded, times[-1])
+    times: list[float] = []
+    thread = threading.Thread(target=site.stream, args=(240, times))
+    try:
+        for host in ENGINES.values():
+            site.fleet.ask(host, brake)
+        thread.start()
+        wait(lambda: bool(times), "the first token", 60)
+        site.fleet.ask("gw1", "systemctl reload rackpin-gateway")
+        reloaded = time.monotonic()
+        wait(lambda: bool(set(site.fleet.ask("gw1", pids).split()) - before), "new workers", 30)
+        renewed, seen = time.monotonic(), len(times)
+    finally:
+        for host in ENGINES.values():
+            site.fleet.ask(host, "rm -f /run/t-brake")
+        thread.join(REQUEST_S)
+    print(f"{seen} of {len(times)} events when new workers were there")
+    assert times[0] < reloaded < renewed < times[-1] and len(times) > 240
 
 
 def test_drain_under_load_loses_nothing(site: Site) -> None:
