@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -210,11 +211,11 @@ def test_a_stream_goes_on_over_a_reload(site: Site) -> None:
     pids = "systemctl show -P MainPID rackpin-gateway | xargs -I{} pgrep -P {}"
     before = set(site.fleet.ask("gw1", pids).split())
     times: list[float] = []
-    thread = threading.Thread(target=site.stream, args=(240, times))
+    pool = ThreadPoolExecutor(1)
     try:
         for host in ENGINES.values():
             site.fleet.ask(host, brake)
-        thread.start()
+        stream = pool.submit(site.stream, 240, times)
         wait(lambda: bool(times), "the first token", 60)
         site.fleet.ask("gw1", "systemctl reload rackpin-gateway")
         reloaded = time.monotonic()
@@ -223,9 +224,10 @@ def test_a_stream_goes_on_over_a_reload(site: Site) -> None:
     finally:
         for host in ENGINES.values():
             site.fleet.ask(host, "rm -f /run/t-brake")
-        thread.join(REQUEST_S)
+        pool.shutdown()
+    stream.result()  # whole, its [DONE] included
     print(f"{seen} of {len(times)} events when new workers were there")
-    assert times[0] < reloaded < renewed < times[-1] and len(times) > 240
+    assert times[0] < reloaded < renewed < times[-1]
 
 
 def test_drain_under_load_loses_nothing(site: Site) -> None:
