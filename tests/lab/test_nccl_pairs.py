@@ -41,7 +41,8 @@ BUILD = (
 LOCKED = "usermod -p '!*' root"  # as cloud images have it; no key may be kept out by that
 TRACES = r"""
 find /run /tmp /root /var/tmp -not -path '/run/systemd/*' -not -path '/run/log/*' \
-  -not -path '/run/user/*' -not -path '/run/rackpin-verify*' -not -path '/run/rackpin-lab*' -printf '%y %p %m\n' 2>/dev/null
+  -not -path '/run/user/*' -not -path '/run/rackpin-verify*' \
+  -not -path '/run/rackpin-lab*' -printf '%y %p %m\n' 2>/dev/null
 find /root/.ssh -type f -exec sha256sum {} +
 ss -Hltn | awk '{ print $1, $4 }'
 systemctl list-units --all --plain --no-legend | awk '{ print $1 }' |
