@@ -19,6 +19,7 @@ from rackpin.checks import (
     fabric_manager,
     fabric_nvlink,
     gateway,
+    gateway_engines,
     gpu_allreduce,
     gpu_clocks,
     gpu_count,
@@ -122,8 +123,8 @@ ALL: tuple[Check, ...] = (
     tensor_parallel.CHECK,
     nccl_mapped.CHECK,
     gateway.CHECK,
-    gateway.UPSTREAMS,
-    gateway.ANSWERS,
+    gateway_engines.UPSTREAMS,
+    gateway_engines.ANSWERS,
     baseline.CHECK,
     long_prompts.CHECK,
 )

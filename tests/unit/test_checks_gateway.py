@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rackpin.checks import gateway, judge, listeners, of_level
+from rackpin.checks import gateway, gateway_engines, judge, listeners, of_level
 from rackpin.checks.base import Context, Output
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
@@ -16,7 +16,7 @@ from rackpin.probes import gateway as probe
 from tests.unit import checks_samples, gateway_samples
 from tests.unit.checks_samples import ok, probe_text
 
-CHECKS = (gateway.CHECK, gateway.UPSTREAMS, gateway.ANSWERS)
+CHECKS = (gateway.CHECK, gateway_engines.UPSTREAMS, gateway_engines.ANSWERS)
 
 
 @pytest.fixture
