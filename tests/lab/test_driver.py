@@ -185,8 +185,8 @@ def test_a_second_run_changes_nothing(driven: Site) -> None:
     assert run.report is not None, run.tail
     assert run.node(HOST).changes == []
     assert driven.ask(SNAPSHOT) == before
-    # the survey, the checks, and the word that stops a node that isn't ready: nothing else is on it
-    # the survey, all checks, and what the cards of an idle node are asked: all_reduce, the loop
+    # the survey, the checks, what an idle node's cards are asked, and the word that stops a node
+    # that isn't ready: nothing else is on it
     assert run.counts == {"executions": {HOST: 4}, "misses": 0}
 
 
