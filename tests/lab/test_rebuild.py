@@ -91,7 +91,9 @@ def test_a_host_that_was_installed_anew_is_rebuilt_by_one_command(fleet_lab: Fle
 TREE = "find /etc /var/lib/dpkg -type f -exec sha256sum {} + | sort | sha256sum"
 
 
-def test_a_host_that_was_built_by_hand_is_only_looked_at(fleet_lab: FleetLab) -> None:
+def test_a_host_that_was_built_by_hand_is_only_looked_at(
+    fleet_lab: FleetLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lifecycle.reset(fleet_lab.lab, [fleet_lab.lab.host(NODE)])
     services.start(fleet_lab.lab, print)
     path = "/etc/sysctl.d/90-rackpin.conf"
@@ -100,6 +102,7 @@ def test_a_host_that_was_built_by_hand_is_only_looked_at(fleet_lab: FleetLab) ->
     fleet_lab.ask(NODE, by_hand)
     before = fleet_lab.ask(NODE, TREE)
 
+    monkeypatch.setitem(fleet_lab.environment, "COLUMNS", "240")  # no line is folded
     run = fleet_lab.rackpin("adopt", NODE)
     print(run.text)
     assert run.code == 1, run.tail
