@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import settings
 from rackpin.desired import Target
 from rackpin.inventory import AptPin, AptRepository, Fleet, FleetConfig, Instance, Node
 from rackpin.stack.lock import Lock, load_stack
+
+# Started in the background, tests would hand an ignored ^C on to everything that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of the machine's other work than of the code.
 settings.register_profile("rackpin", deadline=None)
