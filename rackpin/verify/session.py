@@ -172,10 +172,22 @@ def _look(asked: Asked, outputs: Mapping[str, Output]) -> None:
     asked.mark = marks.read(told.stdout) if told.ok else None
     told = outputs.get(marks.IDENTITY.name, NO_ANSWER)
     try:
-        asked.identity = parse(told.stdout.splitlines()) if told.ok else None
+        found = parse(told.stdout.splitlines()) if told.ok else None
+        asked.identity = found.with_serials(_serials(outputs)) if found else None
     except IdentityError:
         asked.identity = None
     asked.busy = busy(outputs.get(HOLDERS.name, NO_ANSWER))
+
+
+def _serials(outputs: Mapping[str, Output]) -> dict[str, str]:
+    """Serial numbers by slot, as the kernel writes it; boards without one print 0 or N/A."""
+    smi = gpuinfo.read_smi(outputs)
+    cards = smi.gpus if isinstance(smi, gpuinfo.Smi) else ()
+    return {
+        card.bus_id.lower()[-12:]: card.serial
+        for card in cards
+        if card.bus_id and card.serial and card.serial.isdigit() and int(card.serial)
+    }
 
 
 def _loads(check: Check) -> bool:

@@ -15,6 +15,7 @@ from rackpin.findings import Finding, Outcome
 from rackpin.fleet import mark as marks
 from rackpin.fleet.identity import Card, Identity, parse
 from rackpin.fleet.mark import Mark
+from rackpin.lab.hardware import presets
 from rackpin.verify import memory
 from rackpin.verify.idle import HOLDERS, busy
 from rackpin.verify.session import Session
@@ -194,6 +195,24 @@ def test_a_busy_node_is_not_disturbed(gpu: Context) -> None:
     assert remembered(gpu, other).outcome is Outcome.NOT_RUN
     bad = mark.model_copy(update={"state": "not_ready", "why": ["gpu.allreduce.engine"]})
     assert remembered(gpu, bad).outcome is Outcome.FAIL, "a slow node stays slow while it serves"
+
+
+def test_serial_numbers_come_from_the_driver(target: Target, gpu: Context) -> None:
+    nodes = {**gpu.fleet.nodes, "head1": gpu.node}
+    ctx = replace(gpu, fleet=gpu.fleet.model_copy(update={"nodes": nodes}))
+    simulated = presets.node("head1", "h100-sxm-8")
+    first = simulated.gpus[0].slot.bus
+    text = IDENTITY_TEXT.replace("0000:1b:00.0|", f"{first}|")
+
+    class Cards(Node):
+        def __call__(self, commands: Sequence[Command]) -> dict[str, Output]:
+            return super().__call__(commands) | gpu_samples.answers(self.ctx, simulated)
+
+    node = Cards(ctx, holders=SERVES, identity=text)
+    verify = Session(ctx.fleet, ctx.lock)
+    verify.node("head1", node)
+    identity = verify.nodes["head1"].identity
+    assert identity is not None and identity.gpus[first].serial.isdigit()
 
 
 def test_an_idle_node_is_measured(target: Target, gpu: Context) -> None:
