@@ -49,6 +49,7 @@ FLAPS = 5  # times that one link went: Azure's node checks call that flapping
 
 PARTS = ("time", "dmesg", "dmesg status", "journal", "journal status")
 SOURCE = "the kernel's own messages"
+ELSEWHERE = "read the log of the machine that the container runs on (dmesg); nothing to do here"
 LOST = "the log no longer reaches back to the boot"
 LINKS = Topic(
     "log.links",
@@ -93,7 +94,7 @@ class Log:
                 told = Told(worries=[f"{x} (the machine)" for x in told.faults + told.worries])
                 if why and not told.worries:
                     where = "a container is not shown its host's whole kernel log"
-                    judged.append(question.not_run(where, required=False))
+                    judged.append(question.not_run(where, remedy=ELSEWHERE, required=False))
                     continue
             if why == LOST or (why and inside):
                 told.worries.append(f"{why}: errors may be missing")
