@@ -15,6 +15,11 @@ Level = Literal["quick", "node", "pair", "fleet", "burnin"]
 LEVELS: tuple[Level, ...] = ("quick", "node", "pair", "fleet", "burnin")
 
 
+def at_least(level: Level, other: Level) -> bool:
+    """A verify of this level asks all that the other one asks."""
+    return LEVELS.index(level) >= LEVELS.index(other)
+
+
 class Outcome(StrEnum):
     """What a check says. ``not_run`` never counts as ``pass``."""
 
@@ -163,3 +168,9 @@ def blocking(findings: list[Finding]) -> list[Finding]:
 def is_ready(findings: list[Finding]) -> bool:
     """No ``fail``, no required ``not_run``, and at least one question was asked."""
     return bool(findings) and not blocking(findings)
+
+
+def first_blocking(findings: list[Finding], otherwise: str) -> str:
+    """The worst that keeps a node out, in one line; ``otherwise`` when nothing does."""
+    bad = blocking(findings)
+    return f"{bad[0].check}: {bad[0].summary}" if bad else otherwise

@@ -6,7 +6,6 @@ generator and yield one only to fail their node, so a ready fleet reports no cha
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -14,11 +13,12 @@ from typing import Any
 from pyinfra import host
 from pyinfra.api import operation
 
-from rackpin.checks.batch import budget, remote, script, split
+from rackpin.checks.base import NO_ANSWER
+from rackpin.checks.batch import remote
 from rackpin.desired import Target
 from rackpin.facts import Text
 from rackpin.facts_fleet import IdentityFact
-from rackpin.findings import blocking, is_ready
+from rackpin.findings import Finding, blocking, first_blocking, is_ready
 from rackpin.fleet import mark as marks
 from rackpin.fleet import quarantine
 from rackpin.operations import feed, refuse
@@ -31,14 +31,18 @@ def ask(text: str, limit_s: float) -> str:
     return feed(text, limit_s, "verify")
 
 
+def against(findings: list[Finding]) -> str:
+    first = first_blocking(findings, "no finding at all")
+    return f"{len(blocking(findings))} finding(s), first: {first}"
+
+
 def keep_mark(run: RunLog, session: Session, name: str) -> None:
     """Leave on the node what it was found to be; what didn't change isn't written again."""
     made = session.new_mark(name, run.run, datetime.now(UTC).isoformat(timespec="seconds"))
     if made is None:
         return
-    command, nonce = marks.write(made), secrets.token_hex(16)
-    answers = split(ask(script([command], nonce, budget([command])), command.deadline_s), nonce)
-    if command.name not in answers or not answers[command.name].ok:
+    command = marks.write(made)
+    if not remote(ask)([command]).get(command.name, NO_ANSWER).ok:
         run.notes.append(f"{name}: {marks.PATH} could not be written; it is asked again next time")
 
 
@@ -92,9 +96,7 @@ def judge_admission(run: RunLog, target: Target) -> Iterator[Any]:
         host.noop(f"{name} is good")
         return
     run.findings[name] = findings
-    bad = blocking(findings)
-    first = f"{bad[0].check}: {bad[0].summary}" if bad else "no finding at all"
-    yield refuse(f"{name} may not serve: {len(bad)} finding(s), first: {first}")
+    yield refuse(f"{name} may not serve: {against(findings)}")
 
 
 def once(run: RunLog, session: Session) -> None:
@@ -149,9 +151,7 @@ def report_node(run: RunLog, target: Target) -> Iterator[Any]:
             run.notes += [f"{name}: {one}" for one in changed]
         host.noop(f"{name} is ready")
         return
-    bad = blocking(findings)
-    first = f"{bad[0].check}: {bad[0].summary}" if bad else "no finding at all"
-    yield refuse(f"{name} is not ready: {len(bad)} finding(s), first: {first}")
+    yield refuse(f"{name} is not ready: {against(findings)}")
 
 
 @operation()

@@ -26,7 +26,7 @@ from rackpin.findings import (
     NodeState,
     Outcome,
     Report,
-    blocking,
+    first_blocking,
     is_ready,
 )
 from rackpin.fleet import quarantine
@@ -141,10 +141,8 @@ class RunLog(BaseStateCallback):
         )
 
     def _why(self, name: str) -> str:
-        bad = blocking(self.findings.get(name, []))
-        if bad:
-            return f"{bad[0].check}: {bad[0].summary}"
-        return self.nodes[name].error or "the run ended before it was verified"
+        otherwise = self.nodes[name].error or "the run ended before it was verified"
+        return first_blocking(self.findings.get(name, []), otherwise)
 
     def all_findings(self) -> list[Finding]:
         found = [f for name in self.fleet.nodes for f in self.findings.get(name, [])]

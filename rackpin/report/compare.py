@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rackpin.findings import LEVELS, SEVERITY, Finding, Report
+from rackpin.findings import SEVERITY, Finding, Report, at_least
 from rackpin.report import compare_measured
 from rackpin.report.compare_measured import MOVED, NONE, Moved, share
 from rackpin.report.files import ReportError
@@ -91,7 +91,7 @@ def _nodes(older: Report, newer: Report) -> list[Moved]:
 
 def _outcomes(before: Report, after: Report) -> list[Moved]:
     older, newer = _by_check(before), _by_check(after)
-    less = LEVELS.index(after.level) < LEVELS.index(before.level)
+    less = not at_least(after.level, before.level)
     out = quarantined(after)
     moved = []
     for node, check in sorted({*older, *newer}):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rackpin.checks.allreduce import TOOL
 from rackpin.checks.base import NO_ANSWER
 from rackpin.checks.gpuinfo import NO_CARD
-from rackpin.findings import LEVELS, Finding, Level, Measurement, Outcome
+from rackpin.findings import Finding, Level, Measurement, Outcome, at_least
 from rackpin.inventory import Fleet
 from rackpin.nccltests.build import MPI_PACKAGE, ROOT, Kind
 from rackpin.skus import Sku, SkuError, load_sku
@@ -57,7 +57,7 @@ def run_campaign(
     started on nodes is ended in any case.
     """
     found = into if into is not None else Campaign()
-    if LEVELS.index(level) < LEVELS.index("node"):
+    if not at_least(level, "node"):
         return found
     skus = _known(fleet, nodes, found)
     if not skus:

@@ -18,6 +18,33 @@ IDENTITY = ("_sudo", "_sudo_user", "_use_sudo_login", "_su_user", "_use_su_login
 AT_ONCE = 64  # connections; each is a thread that mostly waits
 
 
+def state_of(inventory: Any) -> Any:
+    """pyinfra's state for hosts that are only asked."""
+    from pyinfra.api import Config, State
+
+    return State(inventory, Config(CONNECT_TIMEOUT=deadlines.CONNECT_S))
+
+
+def connect(connector: Any) -> None:
+    """The connector's own connect() would begin a run and end it with a report."""
+    from pyinfra.connectors.ssh import SSHConnector
+
+    SSHConnector.connect(connector)
+
+
+def run_script(host: Any, text: str, limit_s: float) -> str:
+    """What a script prints on a connected host; ValueError when it fails."""
+    from pyinfra.api.command import StringCommand
+
+    given = {key: host.data.get(key) for key in IDENTITY if host.data.get(key)}
+    good, output = host.connector.run_once(
+        StringCommand("sh", "-s"), _stdin=text, _timeout=limit_s, **given
+    )
+    if not good:
+        raise ValueError(output.stderr.strip() or "the shell failed without a word")
+    return str(output.stdout)
+
+
 class Unreachable(Exception):
     """The node could not be connected to; the text says why."""
 
@@ -26,9 +53,7 @@ class Connections:
     """All nodes of a ``pyinfra.api.Inventory``; ``with`` closes what was opened."""
 
     def __init__(self, inventory: Any) -> None:
-        from pyinfra.api import Config, State
-
-        self.state = State(inventory, Config(CONNECT_TIMEOUT=deadlines.CONNECT_S))
+        self.state = state_of(inventory)
         self.opened: dict[str, Any] = {}
         self.unreachable: dict[str, str] = {}
         self._locks: dict[str, threading.Lock] = {}
@@ -42,10 +67,8 @@ class Connections:
             if connector.client is not None:
                 connector.client.close()
 
-    def _connected(self, name: str) -> Any:
-        """The node's connector; a node that couldn't be reached is not tried again."""
-        from pyinfra.connectors.ssh import SSHConnector
-
+    def _connected(self, name: str) -> None:
+        """See that there is a connection; a node that could not be reached is not tried again."""
         with self._guard:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
@@ -54,30 +77,19 @@ class Connections:
             if name not in self.opened:
                 connector: Any = self.state.inventory.get_host(name).connector
                 try:
-                    # The connector's own connect() would begin a run and end it with a report.
-                    SSHConnector.connect(connector)
+                    connect(connector)
                 except Exception as error:  # whatever ssh raises: this node, not the fleet
                     why = str(error.args[0] if error.args else error) or type(error).__name__
                     self.unreachable[name] = why
                     raise Unreachable(why) from error
                 self.opened[name] = connector
-            return self.opened[name]
 
     def runner(self, name: str) -> Runner:
         """Runs commands on one node, all in one remote execution."""
 
         def execute(text: str, limit_s: float) -> str:
-            from pyinfra.api.command import StringCommand
-
-            connector = self._connected(name)
-            data = self.state.inventory.get_host(name).data
-            given = {key: data.get(key) for key in IDENTITY if data.get(key)}
-            good, output = connector.run_once(
-                StringCommand("sh", "-s"), _stdin=text, _timeout=limit_s, **given
-            )
-            if not good:
-                raise ValueError(output.stderr.strip() or "the shell failed without a word")
-            return str(output.stdout)
+            self._connected(name)
+            return run_script(self.state.inventory.get_host(name), text, limit_s)
 
         return remote(execute)
 

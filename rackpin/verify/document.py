@@ -14,7 +14,7 @@ from rackpin.findings import (
     NodeState,
     Outcome,
     Report,
-    blocking,
+    first_blocking,
     is_ready,
 )
 from rackpin.fleet import quarantine
@@ -88,9 +88,7 @@ def _node(session: Session, course: Course, name: str) -> NodeResult:
     elif is_ready(findings):
         state = "ready"
     else:
-        bad = blocking(findings)
-        state = "not_ready"
-        reason = f"{bad[0].check}: {bad[0].summary}" if bad else "nothing was asked of it"
+        state, reason = "not_ready", first_blocking(findings, "nothing was asked of it")
     return NodeResult(
         name=name,
         state=state,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rackpin.checks import Check, Context
-from rackpin.findings import LEVELS, Finding, Level, Outcome
+from rackpin.findings import Finding, Outcome, at_least
 from rackpin.fleet import mark as marks
 from rackpin.fleet.identity import Identity
 from rackpin.fleet.mark import Mark
@@ -35,10 +35,6 @@ class Asked:
     @property
     def users(self) -> str:
         return ", ".join(self.busy[:3])
-
-
-def at_least(level: Level, other: Level) -> bool:
-    return LEVELS.index(level) >= LEVELS.index(other)
 
 
 def measured(findings: Sequence[Finding]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from rackpin.checks import Check, Command, Context, Output, gpuinfo, judge, of_level, plan
 from rackpin.checks.base import NO_ANSWER, Runner
-from rackpin.findings import Finding, Level, Measurement, Outcome, Outlier, is_ready
+from rackpin.findings import Finding, Level, Measurement, Outcome, Outlier, at_least, is_ready
 from rackpin.fleet import mark as marks
 from rackpin.fleet.identity import IdentityError, parse
 from rackpin.fleet.mark import Mark
@@ -20,7 +20,7 @@ from rackpin.stack.lock import Lock
 from rackpin.verify.asking import Asker, Watch
 from rackpin.verify.campaign import Campaign, run_campaign
 from rackpin.verify.idle import HOLDERS, busy
-from rackpin.verify.memory import Asked, at_least, in_pairs, measured, remembered
+from rackpin.verify.memory import Asked, in_pairs, measured, remembered
 from rackpin.verify.outliers import collect, outliers
 from rackpin.verify.outliers import finding as odd_ones
 

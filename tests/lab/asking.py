@@ -10,29 +10,22 @@ from rackpin.checks import batch
 from rackpin.checks.base import Command, Output
 from rackpin.lab import ssh
 from rackpin.lab.state import LabState
+from rackpin.verify.asking import Asker
 
 
-def asker(lab: LabState):  # type: ignore[no-untyped-def]
+def asker(lab: LabState) -> Asker:
     """An Asker over ssh to the lab's hosts."""
 
     def one(name: str, commands: Sequence[Command]) -> dict[str, Output]:
-        deadline = max(command.deadline_s for command in commands)
-
-        def execute(script: str) -> str:
+        def execute(text: str, limit_s: float) -> str:
             line = [*ssh.argv(lab, lab.host(name), "-o", "BatchMode=yes"), "sh -s"]
             done = subprocess.run(
-                line, input=script, capture_output=True, text=True, timeout=deadline + 30
+                line, input=text, capture_output=True, text=True, timeout=limit_s + 30
             )
             return done.stdout
 
-        budget = int(deadline) + 5
-        script_of = batch.script
-
-        def run(nonce: str) -> dict[str, Output]:
-            return batch.split(execute(script_of(commands, nonce, budget)), nonce)
-
         try:
-            return run("f" * 32)
+            return batch.remote(execute)(commands)
         except (OSError, subprocess.SubprocessError):
             return {}
 
