@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
-from rackpin.fleet.state import FleetStateError, now
+from rackpin.fleet import jsonlines
+from rackpin.fleet.jsonlines import Line
+from rackpin.fleet.state import now
 
 START, END = "start", "end"
 BEGUN, DONE, FAILED, SKIPPED, UNDONE = "begun", "done", "failed", "skipped", "undone"
 WORDS = {BEGUN: "begun, never ended", FAILED: "failed", UNDONE: "has to be done again"}
-
-Line = dict[str, Any]
 
 
 class Journal:
@@ -21,43 +19,12 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = self._read()
-
-    def _read(self) -> list[Line]:
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return []
-        except (OSError, UnicodeDecodeError) as error:
-            raise FleetStateError(f"{self.path}: can't be read ({error})") from error
-        found = []
-        # a kill in the middle of a write leaves a last line without its end
-        for number, row in enumerate(text.split("\n")[:-1], 1):
-            try:
-                line = json.loads(row)
-                found.append({**line, "step": line["step"], "outcome": line["outcome"]})
-            except (ValueError, KeyError, TypeError) as error:
-                text = f"{self.path}:{number}: is no line of a rebuild; mend it or move it away"
-                raise FleetStateError(text) from error
-        return found
+        self.lines = jsonlines.read(path, "line of a rebuild", ("step", "outcome"))
 
     def write(self, step: str, outcome: str, why: str = "", **data: Any) -> None:
         line = {"at": now(), "step": step, "outcome": outcome, **({"why": why} if why else {})}
         line |= data
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b") as file:
-                size = file.seek(0, os.SEEK_END)
-                if size:
-                    file.seek(size - 1)
-                    if file.read(1) != b"\n":  # what a kill left of a line
-                        file.truncate(_whole(self.path))
-                file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            text = f"{self.path}: can't be written: {error.strerror}; see its owner and space"
-            raise FleetStateError(text) from error
+        jsonlines.append(self.path, line)
         self.lines.append(line)
 
     @property
@@ -85,8 +52,3 @@ class Journal:
         return (
             f"began {lines[0]['at'][:16]}, stopped {last['at'][:16]} at {last['step']} ({how}{why})"
         )
-
-
-def _whole(path: Path) -> int:
-    """Bytes up to the end of the last whole line."""
-    return path.read_bytes().rfind(b"\n") + 1
