@@ -1,7 +1,7 @@
 """``rackpin …``: what pyinfra has no verb for. Changes go through ``pyinfra INVENTORY DEPLOY``.
 
 Exit codes: 0 done, 1 the answer is no (not ready, problems found), 2 bad input or usage.
-``rackpin audit`` has its own: 2 drift, 3 could not look.
+``rackpin audit`` has its own: 2 drift, 3 could not look; ``rackpin roll`` has 3 for paused.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ COMMANDS = {
     "quarantine": "rackpin.fleet.cli:quarantine_command",
     "rebuild": "rackpin.rebuild.cli:rebuild_command",
     "report": "rackpin.report.cli:report",
+    "roll": "rackpin.roll.cli:roll_command",
     "sbom": "rackpin.sbom_cli:sbom_command",
     "verify": "rackpin.verify.cli:verify_command",
     "wheelhouse": "rackpin.stack.cli:wheelhouse_command",

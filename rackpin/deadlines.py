@@ -21,6 +21,9 @@ BUNDLE_S = 20  # a served bundle says what it is, before anything is changed
 GATEWAY_S = 60  # a few files and nginx's own test of them
 GATEWAY_RELOAD_S = 30  # new workers are there within a second; on a busy machine later
 VERIFY_S = 180  # all checks of one node, smoke generation and collective included
+# One wave's site.py: kernel and driver built, a reboot, an environment and the slowest engine.
+ROLL_APPLY_S = 4 * 3600
+INTERRUPT_S = 30.0  # pyinfra ends its own connections and writes its summary in that time
 KILL_AFTER_S = 10  # between TERM and KILL of a remote command that passed its deadline
 GRACE_S = 15  # the controller waits this much longer than the remote deadline
 TCP_SILENT_S = 40  # a host that died is noticed after this, not after the kernel's 15 minutes

@@ -251,6 +251,8 @@ class Fleet(Model):
     kept_out: dict[str, str] = Field(default_factory=dict)
     # Engines that get no request from the gateway → by whom and why. They go on running.
     drained: dict[str, str] = Field(default_factory=dict)
+    # Nodes that an open roll did not come to yet → which roll. They still have another lock.
+    behind: dict[str, str] = Field(default_factory=dict)
 
     @property
     def head(self) -> Node:
@@ -263,7 +265,8 @@ class Fleet(Model):
 
     @property
     def ray_nodes(self) -> list[Node]:
-        return [node for node in self.nodes.values() if self.in_ray(node)]
+        """Nodes that must be in Ray, all alike; one that a roll left behind may be or not."""
+        return [n for n in self.nodes.values() if self.in_ray(n) and n.name not in self.behind]
 
     def in_ray(self, node: Node) -> bool:
         """It belongs to Ray and nobody keeps it out."""

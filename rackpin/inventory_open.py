@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rackpin.inventory import Fleet
@@ -40,16 +41,23 @@ class Opened:
 
 
 def opened(
-    file: str | None, data: Sequence[str] = (), group_data: Sequence[str] = (), *, raw: bool = False
+    file: str | None,
+    data: Sequence[str] = (),
+    group_data: Sequence[str] = (),
+    *,
+    raw: bool = False,
+    stacks: Path | None = None,
 ) -> Opened:
     """Read it whole; connects to nothing. ``raw``: quarantine isn't applied.
+
+    ``stacks``: the directory that holds the stacks, where it isn't the project's own.
 
     Raises :class:`OpenError` with everything that is wrong.
     """
     from rackpin.fleet import quarantine
     from rackpin.inventory_check import InventoryError, fleet_from_pyinfra
     from rackpin.inventory_source import made_inventory, parse_data, why_unreadable
-    from rackpin.stack.lock import load_stack
+    from rackpin.stack.lock import STACKS, load_stack
     from rackpin.stack.pins import StackError
 
     if not file:
@@ -58,7 +66,7 @@ def opened(
         made = made_inventory(file, parse_data(data), list(group_data))
         fleet = fleet_from_pyinfra(made, file)
         fleet = fleet if raw else quarantine.applied(fleet)
-        return Opened(made, fleet, load_stack(fleet.config.stack).lock, file)
+        return Opened(made, fleet, load_stack(fleet.config.stack, stacks or STACKS).lock, file)
     except (InventoryError, StackError) as error:
         raise OpenError(str(error)) from error
     except Exception as error:  # whatever the inventory's own code raises

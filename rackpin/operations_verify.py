@@ -149,6 +149,7 @@ def report_node(run: RunLog, target: Target) -> Iterator[Any]:
             state = quarantine.state_of(run.fleet)
             changed = state.was_ready(name, identity, target.lock.digest, run.run)
             run.notes += [f"{name}: {one}" for one in changed]
+            quarantine.keep_lock(run.fleet, target.lock)
         host.noop(f"{name} is ready")
         return
     yield refuse(f"{name} is not ready: {against(findings)}")

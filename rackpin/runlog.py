@@ -8,6 +8,7 @@ with a summary and a report however the run ends.
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import sys
 import time
@@ -237,6 +238,22 @@ def locked(fleet: Fleet) -> Lock:
         ) from None
 
 
+BESIDE = ("verify", "audit", "gateway")  # deploys that a roll doesn't mind
+
+
+def not_into_a_roll(fleet: Fleet, words: list[str]) -> None:
+    """Raises :class:`InventoryError` while somebody else rolls this fleet."""
+    rolls = quarantine.rolls_of(fleet)
+    roll = rolls.open_roll()
+    if roll is None or os.environ.get(rolls.OWN) == roll.plan.roll:
+        return
+    if deploys_of(words) in BESIDE or "--dry" in words or not (writer := rolls.writer()):
+        return
+    what = f"roll {roll.plan.roll} is run by {writer}; it has the fleet until it is over"
+    remedy = "wait, or ask it to stop: rackpin roll --pause"
+    raise InventoryError([Problem(FLEET, "state_dir", what, remedy)], "the fleet's state")
+
+
 _runs: dict[int, RunLog] = {}
 
 
@@ -245,6 +262,7 @@ def begin(state: Any) -> RunLog:
     run = _runs.get(id(state))
     if run is None:
         fleet = quarantine.applied(fleet_from_pyinfra(state.inventory))
+        not_into_a_roll(fleet, sys.argv[1:])
         run = RunLog(state, fleet, locked(fleet))
         _runs[id(state)] = run
         state.add_callback_handler(run)

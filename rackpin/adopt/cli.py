@@ -53,7 +53,7 @@ def adopt_command(
              "into the inventory first: that says what it is to be")  # fmt: skip
     target = Target(found.fleet, found.fleet.nodes[host], found.lock)
     with Connections(found.made) as ways:
-        seen, target = look(target, ways)
+        seen, target, _ = look(target, ways)
     document = compare(target, seen)
     if as_json:
         click.echo(document.model_dump_json(indent=1))

@@ -17,7 +17,9 @@ from rackpin.facts import NodeSurvey, Packages, Paths, PathState, Survey, Text, 
 from rackpin.facts_apt import Apt
 from rackpin.facts_driver import Gpu
 from rackpin.facts_fabric import FabricFact
+from rackpin.facts_fleet import IdentityFact
 from rackpin.fleet import mark as marks
+from rackpin.fleet.identity import Identity
 from rackpin.requests import requests
 from rackpin.verify.idle import HOLDERS, busy
 from rackpin.verify.run import Ways
@@ -38,13 +40,17 @@ class Found:
     users: dict[str, str] = field(default_factory=dict)
     hosts: str = ""
     marked: bool = False  # rackpin was there before: it left a mark
+    mark: marks.Mark | None = None  # where this rackpin can read it
+    identity: Identity | None = None
     busy: list[str] = field(default_factory=list)
     clock: tuple[float, float] = (0.0, 0.0)  # this machine's, when asked and when answered
     unseen: dict[str, str] = field(default_factory=dict)
 
 
-def look(target: Target, ways: Ways) -> tuple[Found, Target]:
-    """One remote execution; gives also the target with interface and fabric as found."""
+def look(
+    target: Target, ways: Ways, more: Sequence[Command] = ()
+) -> tuple[Found, Target, Mapping[str, Output]]:
+    """One remote execution; the target with interface and fabric as found, answers to ``more``."""
     name = target.node.name
     facts = requests(target)
     commands = [
@@ -52,11 +58,11 @@ def look(target: Target, ways: Ways) -> tuple[Found, Target]:
         for n, (cls, given) in enumerate(facts)
     ]
     asked = time.time()
-    answers = ways.ask({name: [*commands, HOLDERS]}).get(name, {})
+    answers = ways.ask({name: [*commands, HOLDERS, *more]}).get(name, {})
     found = Found(clock=(asked, time.time()))
     if name in ways.unreachable:
         found.unseen["connect"] = ways.unreachable[name]
-        return found, target
+        return found, target, answers
     found.busy = busy(answers.get(HOLDERS.name, NO_ANSWER))
     fabric = None
     for command, (cls, given) in zip(commands, facts, strict=True):
@@ -70,7 +76,7 @@ def look(target: Target, ways: Ways) -> tuple[Found, Target]:
     if found.driver is None and any(cls is Gpu for cls, _ in facts):
         found.unseen.setdefault("Gpu", "no answer that can be read")
     interface = found.survey.addresses.get(target.node.address, "") if found.survey else ""
-    return found, replace(target, interface=interface, fabric=fabric)
+    return found, replace(target, interface=interface, fabric=fabric), answers
 
 
 def _value(cls: Any, output: Output, found: Found) -> Any:
@@ -91,7 +97,9 @@ def _value(cls: Any, output: Output, found: Found) -> Any:
 
 
 def _keep(found: Found, cls: Any, given: Mapping[str, Any], value: Any) -> None:
-    single: Sequence[tuple[Any, str]] = ((Survey, "survey"), (Apt, "apt"), (Gpu, "driver"))
+    single: Sequence[tuple[Any, str]] = (
+        (Survey, "survey"), (Apt, "apt"), (Gpu, "driver"), (IdentityFact, "identity"),
+    )  # fmt: skip
     joined: Sequence[tuple[Any, str]] = (
         (Paths, "paths"), (Packages, "packages"), (Units, "units"), (Users, "users"),
     )  # fmt: skip
@@ -104,4 +112,4 @@ def _keep(found: Found, cls: Any, given: Mapping[str, Any], value: Any) -> None:
     if cls is Text and given.get("path") == HOSTS_FILE:
         found.hosts = value
     if cls is Text and given.get("path") == marks.PATH:
-        found.marked = bool(value)
+        found.marked, found.mark = bool(value), marks.read(value)

@@ -125,7 +125,7 @@ def judge_members(question: Question, facts: dict[str, Any]) -> Finding:
             faults.append(f"{node.name} is there {len(mine)} times: an old raylet lives on")
         elif (has := _number(mine[0]["resources"].get("GPU", 0))) != want:
             faults.append(f"{node.name} offers {has:g} GPUs, not {want}")
-    known = {node.address for node in fleet.ray_nodes}
+    known = {node.address for node in fleet.nodes.values() if fleet.in_ray(node)}
     faults += [
         f"{n['address']} ({n.get('hostname') or 'no name'}) is no node of this fleet"
         for n in alive

@@ -12,6 +12,10 @@ from rackpin.fleet.identity import Identity
 from rackpin.fleet.state import FleetState, FleetStateError, Quarantine
 from rackpin.inventory import Fleet
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
+from rackpin.report.text import fold
+from rackpin.roll import store
+from rackpin.roll.store import FileStore
+from rackpin.stack.lock import STACKS, Lock
 
 if TYPE_CHECKING:
     from rackpin.checks.base import Command
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 MARK = f"{layout.ETC}/quarantine"
 CHECK = "quarantine"
 DRAINED = "drained"
+ROLL = "roll"
 SOURCE = "the fleet's state (state_dir of the inventory)"
 MARK_S = 20.0
 
@@ -29,14 +34,30 @@ def state_of(fleet: Fleet) -> FleetState:
     return FleetState(Path(fleet.config.state_dir) / fleet.config.fleet)
 
 
+def rolls_of(fleet: Fleet) -> FileStore:
+    """The rolls of this fleet."""
+    return FileStore(state_of(fleet).directory / "rolls")
+
+
+def locks_of(fleet: Fleet) -> Path:
+    """Copies of the locks that nodes of this fleet were ready with, to go back to."""
+    return state_of(fleet).directory / "locks"
+
+
+def keep_lock(fleet: Fleet, lock: Lock) -> None:
+    """Raises :class:`FleetStateError`."""
+    store.keep_lock(locks_of(fleet), STACKS / lock.stack, lock.digest)
+
+
 def applied(fleet: Fleet) -> Fleet:
-    """The fleet with its quarantined nodes kept out and its drained engines named.
+    """The fleet with its quarantined nodes, drained engines and open roll as they stand.
 
     Raises :class:`InventoryError`.
     """
     try:
         entries = state_of(fleet).quarantined()
         drains = state_of(fleet).drained()
+        roll = rolls_of(fleet).open_roll()
     except FleetStateError as error:
         problem = Problem(FLEET, "state_dir", str(error), "nothing was changed")
         raise InventoryError([problem], "the fleet's state") from error
@@ -48,7 +69,9 @@ def applied(fleet: Fleet) -> Fleet:
         raise InventoryError([Problem(head, "groups", what, remedy)], "the fleet's state")
     engines = {i.name for i in fleet.config.instances}
     drained = {name: str(entry) for name, entry in drains.items() if name in engines}
-    return fleet.model_copy(update={"kept_out": known, "drained": drained})
+    said = f"roll {roll.plan.roll} of {roll.plan.owner}" if roll else ""
+    behind = {name: said for name in roll.behind() if name in fleet.nodes} if roll else {}
+    return fleet.model_copy(update={"kept_out": known, "drained": drained, "behind": behind})
 
 
 def mark_text(entry: str) -> str:
@@ -86,6 +109,20 @@ def findings(fleet: Fleet) -> list[Finding]:
                 evidence=Evidence(output=entry),
                 remedy=f"repair it, `rackpin verify {name} --level pair`, then "
                 f"`rackpin quarantine {name} --lift`",
+                source=SOURCE,
+            )
+        )
+    if fleet.behind:
+        said, waiting = next(iter(fleet.behind.values())), fold(list(fleet.behind))
+        found.append(
+            Finding(
+                node=FLEET,
+                check=ROLL,
+                outcome=Outcome.WARN,
+                summary=f"{said} is not over: {waiting} still wait for it",
+                expected="all nodes have one lock",
+                evidence=Evidence(output="\n".join(fleet.behind)),
+                remedy="see it with rackpin roll --status; go on with --resume, or --abort",
                 source=SOURCE,
             )
         )

@@ -116,7 +116,7 @@ class FleetState:
             before = self.quarantined().get(name)
             if before is not None:
                 self._remember(name, before)
-            self._write(self._quarantine, {**self._dumped(), name: entry.model_dump()})
+            write_json(self._quarantine, {**self._dumped(), name: entry.model_dump()})
 
     def _remember(self, name: str, entry: Quarantine) -> None:
         """What was, stays known: the same cards may come back."""
@@ -129,7 +129,7 @@ class FleetState:
             entry = self.quarantined().get(name)
             if entry is not None:
                 self._remember(name, entry)
-            self._write(self._quarantine, {k: v for k, v in self._dumped().items() if k != name})
+            write_json(self._quarantine, {k: v for k, v in self._dumped().items() if k != name})
 
     def _dumped(self) -> dict[str, object]:
         return {name: one.model_dump() for name, one in self.quarantined().items()}
@@ -153,7 +153,7 @@ class FleetState:
         """Keep an engine from new requests; None: let it have them again."""
         with self.writing():
             rest = {k: v.model_dump() for k, v in self.drained().items() if k != name}
-            self._write(self._drained, {**rest, **({name: entry.model_dump()} if entry else {})})
+            write_json(self._drained, {**rest, **({name: entry.model_dump()} if entry else {})})
 
     # -- nodes -----------------------------------------------------------------------
     def _path(self, name: str) -> Path:
@@ -185,7 +185,7 @@ class FleetState:
             )
             if before and found:
                 record.earlier = [*record.earlier, before.identity][-KEPT:]
-            self._write(self._path(name), record.model_dump())
+            write_json(self._path(name), record.model_dump())
         return found
 
     def keep_proof(self, name: str, data: Mapping[str, object]) -> Path:
@@ -193,7 +193,7 @@ class FleetState:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         path = self.directory / "nodes" / f"{name}.swap-{stamp}.json"
         with self.writing():
-            self._write(path, data)
+            write_json(path, data)
         return path
 
     # -- files -----------------------------------------------------------------------
@@ -210,22 +210,24 @@ class FleetState:
             text = f"{self.directory}: can't be written: {error.strerror}; see its owner and space"
             raise FleetStateError(text) from error
 
-    def _write(self, path: Path, data: object) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-        try:
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+
+def write_json(path: Path, data: object) -> None:
+    """A file whole or not at all, and on disk when this returns. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _unreadable(path: Path, error: Exception) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rackpin.checks import probe
 from rackpin.checks.base import NO_ANSWER, Command, Output, one_line, unseen
+from rackpin.child import dying_with_parent
 from rackpin.inventory import ROOT, Fleet, Instance
 
 REQUEST_S, ASK_S = 5, 20
@@ -31,7 +32,11 @@ class Told:
 
 
 def tell(
-    inventory: str, data: Sequence[str], group_data: Sequence[str], gateways: Sequence[str]
+    inventory: str,
+    data: Sequence[str],
+    group_data: Sequence[str],
+    gateways: Sequence[str],
+    environment: Mapping[str, str] | None = None,
 ) -> Told:
     """Run the gateway stage on these nodes, as anybody would: the way in is one and the same."""
     argv = [str(Path(sys.executable).with_name("pyinfra")), "-y", str(Path(inventory).absolute())]
@@ -44,8 +49,9 @@ def tell(
         argv += ["--group-data", str(Path(folder).absolute())]
     try:
         done = subprocess.run(
-            argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TELL_S
-        )
+            argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TELL_S,
+            env=environment, preexec_fn=dying_with_parent(),
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return Told(False, f"not done within {TELL_S:.0f} s")
     return Told(done.returncode == 0, f"{done.stdout}\n{done.stderr}".strip())

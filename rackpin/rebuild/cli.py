@@ -12,10 +12,10 @@ from typing import NoReturn
 
 import click
 
+from rackpin import deadlines
 from rackpin.options import inventory_data
 
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130
-INTERRUPT_S = 30.0  # pyinfra ends its own connections and writes its summary in that time
 
 
 def stop(message: str, code: int = WRONG) -> NoReturn:
@@ -127,7 +127,7 @@ def deploy(file: str, node: str, options: Sequence[str], name: str, *more: str) 
     except KeyboardInterrupt:
         # the terminal interrupted pyinfra too: it says what it did
         try:
-            process.wait(INTERRUPT_S)
+            process.wait(deadlines.INTERRUPT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -80,6 +80,10 @@ class Comparison:
         return json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
+# Words of `restarts` that concern Ray and engines; others are daemons beside them.
+SERVING = frozenset({"everything", "ray", "vllm", "what uses them"})
+
+
 @lru_cache(maxsize=1)
 def _table() -> dict[str, dict[str, Any]]:
     table: dict[str, dict[str, Any]] = read_yaml(TABLE, "it belongs to the program")
@@ -90,6 +94,11 @@ def interrupts_of(item: str) -> tuple[Interrupt, str]:
     """What a change of one item of a lock interrupts on a node, and why."""
     row = _table()[item]
     return row["interrupts"], str(row["why"])
+
+
+def stops_serving(item: str) -> bool:
+    """Whether Ray and engines have to be started again for a change of this item to count."""
+    return bool(SERVING & set(_table()[item].get("restarts", ())))
 
 
 def _items(lock: Lock) -> Iterator[tuple[str, str]]:

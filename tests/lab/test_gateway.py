@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import re
 import ssl
 import subprocess
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,127 +18,13 @@ from rackpin.inventory import ROOT
 from rackpin.lab import lifecycle
 from rackpin.stack import wheelhouse
 from rackpin.stack.lock import load_stack
-from tests.lab.fleet import FIRST_RUN_S, FleetLab, booted, wait
+from tests.lab.fleet import FIRST_RUN_S, booted, wait
+from tests.lab.gateway_site import Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 NAME = "test-gateway"
-PORT = 8080
 ENGINES = {"tiny-a": "worker1", "tiny-b": "worker2"}
-REQUEST_S = 90  # two engines and everything else on two cores
-
-
-class Site:
-    """The lab with its data, and a client of its gateway."""
-
-    def __init__(self, fleet: FleetLab) -> None:
-        self.fleet = fleet
-        self.key_file = fleet.lab.directory / "api-key"
-        self.key = self.key_file.read_text().strip()
-        self.address = fleet.lab.host("gw1").address
-
-    def data(self, **more: Any) -> list[str]:
-        engine = {
-            "model": "/srv/models/tiny",
-            "served_name": "tiny",
-            "max_model_len": 256,
-            "args": ["--enforce-eager", "--dtype=float32", "--max-num-seqs=8",
-                     "--kv-cache-memory-bytes=67108864"],
-            "env": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
-            "api_key_file": str(self.key_file),
-        }  # fmt: skip
-        instances = [{**engine, "name": n, "nodes": [host]} for n, host in ENGINES.items()]
-        given = {"instances": instances, **more}
-        return [w for k, v in given.items() for w in ("--data", f"{k}={json.dumps(v)}")]
-
-    def ask(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
-        """Status and text of one request, by a connection of its own."""
-        connection = http.client.HTTPConnection(self.address, PORT, timeout=REQUEST_S)
-        key = self.key if key is None else key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        try:
-            text = json.dumps(body) if body is not None else None
-            connection.request(method, path, text, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    def complete(self, tokens: int = 8) -> Any:
-        wish = {"model": "tiny", "prompt": "a", "max_tokens": tokens, "ignore_eos": True}
-        return self.ask("POST", "/v1/completions", wish)
-
-    def stream(self, tokens: int, times: list[float] | None = None) -> None:
-        """A stream to its end; when each event came goes into ``times`` at once."""
-        times = [] if times is None else times
-        connection = http.client.HTTPConnection(self.address, PORT, timeout=REQUEST_S)
-        wish = {"model": "tiny", "prompt": "a", "max_tokens": tokens, "ignore_eos": True,
-                "stream": True}  # fmt: skip
-        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
-        try:
-            connection.request("POST", "/tiny/v1/completions", json.dumps(wish), headers)
-            answer = connection.getresponse()
-            assert answer.status == 200, answer.read()
-            last = b""
-            while line := answer.readline():
-                if line.startswith(b"data:"):
-                    times.append(time.monotonic())
-                    last = line.strip()
-            assert last == b"data: [DONE]", last
-        finally:
-            connection.close()
-
-    @contextmanager
-    def asked_without_pause(self) -> Iterator[list[str]]:
-        """Two clients ask on and on; what failed is in the list, and at least one good answer."""
-        failed: list[str] = []
-        good = [0, 0]
-        over = threading.Event()
-
-        def client(number: int) -> None:
-            while not over.is_set():
-                try:
-                    if number:
-                        self.stream(40)
-                    else:
-                        status, text = self.complete()
-                        assert status == 200, f"{status} {text[:200]}"
-                    good[number] += 1
-                except Exception as error:
-                    failed.append(f"{type(error).__name__}: {error}")
-
-        threads = [threading.Thread(target=client, args=(n,)) for n in (0, 1)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield failed
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join(REQUEST_S + 10)
-        print(f"answered: {good[0]} completions, {good[1]} streams; failed: {len(failed)}")
-        assert min(good) > 0
-
-    def served(self, engine: str) -> int:
-        """How many requests the engine itself has finished."""
-        host = ENGINES[engine]
-        address = self.fleet.lab.host(host).address
-        text = self.fleet.ask(
-            host,
-            "python3 -c 'import urllib.request as u; "
-            f'print(u.urlopen("http://{address}:8000/metrics", timeout=20).read().decode())\'',
-        )
-        return int(
-            sum(map(float, re.findall(r"^vllm:request_success_total{.*} (\S+)$", text, re.M)))
-        )
-
-    def drain(self, *words: str) -> Any:
-        return self.fleet.rackpin("drain", *self.data(), *words)
-
-    def healthz(self) -> str:
-        return str(self.ask("GET", "/healthz", key="")[1]).strip()
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     file = directory / "lab.yaml"
     file.write_text(yaml.safe_dump(described))
     with booted(file, NAME, directory) as fleet:
-        one = Site(fleet)
+        one = Site(fleet, ENGINES, "gw1")
         fleet.first = fleet.run("site", *one.data(), deadline_s=FIRST_RUN_S)
         print(f"first run: {fleet.first.seconds:.0f} s")
         yield one

@@ -187,7 +187,7 @@ def test_what_could_not_be_looked_at_is_never_nothing(target: Target) -> None:
         def ask(self, asked: Mapping[str, Sequence[Command]]) -> dict[str, dict[str, Output]]:
             return {}
 
-    seen, same = look(target, Silent())  # type: ignore[arg-type]
+    seen, same, _ = look(target, Silent())  # type: ignore[arg-type]
     found = compare(same, seen)
     assert (found.exit_code, found.unseen[0].why) == (3, "timed out")
 
@@ -199,7 +199,7 @@ def test_what_could_not_be_looked_at_is_never_nothing(target: Target) -> None:
             ((name, commands),) = asked.items()
             return {name: {c.name: Output(rc=0, stdout="cut") for c in commands}}
 
-    seen, same = look(target, Broken())  # type: ignore[arg-type]
+    seen, same, _ = look(target, Broken())  # type: ignore[arg-type]
     found = compare(same, seen)
     assert found.exit_code == 3 and {"Survey", "Apt"} <= {one.area for one in found.unseen}
     assert any("not told" in what for _, what in whats(found))
