@@ -155,6 +155,11 @@ class FleetState:
             rest = {k: v.model_dump() for k, v in self.drained().items() if k != name}
             write_json(self._drained, {**rest, **({name: entry.model_dump()} if entry else {})})
 
+    @property
+    def turn(self) -> Path:
+        """The lock of whoever tells the gateways."""
+        return self.directory / ".gateways"
+
     # -- nodes -----------------------------------------------------------------------
     def _path(self, name: str) -> Path:
         return self.directory / "nodes" / f"{name}.json"

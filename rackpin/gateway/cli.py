@@ -65,7 +65,7 @@ def drain_command(
         instance = change(found, state, engine, undo, Drain(
             owner=owner, reason=reason, since=now()), force)  # fmt: skip
         gateways = [node.name for node in found.fleet.gateways]
-        told = drain.tell(found.file, data, group_data, gateways)
+        told = drain.tell(found.file, data, group_data, gateways, state.turn)
         if not told.good:
             click.echo("\n".join(told.text.splitlines()[-LINES:]), err=True)
             stop(f"noted, but not every gateway ({', '.join(gateways)}) was told; see above, then "

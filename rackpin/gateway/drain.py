@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from rackpin.checks import probe
 from rackpin.checks.base import NO_ANSWER, Command, Output, one_line, unseen
 from rackpin.child import dying_with_parent
@@ -36,9 +38,13 @@ def tell(
     data: Sequence[str],
     group_data: Sequence[str],
     gateways: Sequence[str],
+    turn: Path,
     environment: Mapping[str, str] | None = None,
 ) -> Told:
-    """Run the gateway stage on these nodes, as anybody would: the way in is one and the same."""
+    """Run the gateway stage on these nodes, as anybody would: the way in is one and the same.
+
+    ``turn``: a lock file of the fleet. Of two that are told at once the older word must not win.
+    """
     argv = [str(Path(sys.executable).with_name("pyinfra")), "-y", str(Path(inventory).absolute())]
     argv.append(str(ROOT / "deploys" / "gateway.py"))
     for name in gateways:
@@ -48,10 +54,14 @@ def tell(
     for folder in group_data:
         argv += ["--group-data", str(Path(folder).absolute())]
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TELL_S,
-            env=environment, preexec_fn=dying_with_parent(),
-        )  # fmt: skip
+        turn.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(turn, timeout=TELL_S):
+            done = subprocess.run(
+                argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TELL_S,
+                env=environment, preexec_fn=dying_with_parent(),
+            )  # fmt: skip
+    except Timeout:
+        return Told(False, f"another rackpin has been telling the gateways for {TELL_S:.0f} s")
     except subprocess.TimeoutExpired:
         return Told(False, f"not done within {TELL_S:.0f} s")
     return Told(done.returncode == 0, f"{done.stdout}\n{done.stderr}".strip())

@@ -80,7 +80,7 @@ class Acts:
     ) -> int:
         show.plan(plan, self.console)
         if problems:
-            text = render(problems, "the roll as it was planned", list(hands.raw.fleet.nodes))
+            text = render(problems, "the roll as it was planned", list(self.found.fleet.nodes))
             raise Refused(f"{text}\nnothing was begun")
         if only_look or not plan.waves:
             return 0

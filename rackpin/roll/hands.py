@@ -120,8 +120,9 @@ class SshHands:
         gateways = [node.name for node in self.fleet().gateways]
         if not gateways:
             return Told(True, "there is no gateway")
+        turn = quarantine.state_of(self.raw.fleet).turn
         env = self._environment()
-        return drain.tell(self.raw.file, self.data, self.group_data, gateways, env)
+        return drain.tell(self.raw.file, self.data, self.group_data, gateways, turn, env)
 
     def wait_quiet(self, engine: Instance, limit_s: float, say: Say) -> tuple[bool, str]:
         with self.reach() as ways:
