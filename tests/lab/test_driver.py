@@ -226,6 +226,65 @@ def test_no_reboot_while_the_next_kernel_lacks_its_modules(driven: Site) -> None
     assert driven.boot_id() != before, "the loaded module was another"
 
 
+SHORT_BOOT_S = 40  # a lab host boots in two seconds; the real bound is a server's
+SHORT = f"""\
+from rackpin import deadlines
+
+deadlines.BOOT_S = {SHORT_BOOT_S}
+"""
+LATE_KERNEL = "7.0.0-99-generic"
+# What comes on its way down is what nobody could see before.
+ON_THE_WAY_DOWN = f"""\
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecStop=/bin/touch /boot/vmlinuz-{LATE_KERNEL} /boot/initrd.img-{LATE_KERNEL}
+"""
+
+
+@pytest.mark.slow
+def test_a_reboot_that_does_not_happen_is_told_within_its_deadline(
+    driven: Site, tmp_path: Path
+) -> None:
+    short = tmp_path / "short.py"
+    short.write_text(SHORT)
+    driven.ask(f"sed -i s/{DRIVER}/535.104.05/ /proc/driver/nvidia/version")
+    driven.ask("systemctl mask --runtime reboot.target")
+    before = driven.boot_id()
+    try:
+        run = driven.fleet.run(
+            "apt", str(short), "deploys/driver.py", *driven.options, "--data", "nvswitch=true",
+            "--data", f"stack={driven.stack}",
+        )  # fmt: skip
+    finally:
+        driven.ask("systemctl unmask --runtime reboot.target")
+    assert run.code == 1, run.tail
+    assert f"no answer from a new boot within {SHORT_BOOT_S} s" in " ".join(run.text.split())
+    assert run.seconds < SHORT_BOOT_S + 60
+    assert driven.boot_id() == before
+    assert driven.run(nvswitch="true").code == 0, "the next run does what was left"
+    assert driven.boot_id() != before
+
+
+@pytest.mark.slow
+def test_a_host_that_comes_back_with_another_kernel_stops(driven: Site) -> None:
+    driven.ask(f"sed -i s/{DRIVER}/535.104.05/ /proc/driver/nvidia/version")
+    driven.put("/etc/systemd/system/late.service", ON_THE_WAY_DOWN)
+    driven.ask("systemctl daemon-reload; systemctl start late")
+    try:
+        run = driven.run(nvswitch="true")
+        said = " ".join(run.text.split())
+        assert run.code == 1, run.tail
+        assert "after the reboot" in said and f"kernel {LATE_KERNEL} runs" in said, run.tail
+        driven.refused(f"would take {LATE_KERNEL}, not the pinned", nvswitch="true")
+    finally:
+        driven.ask("systemctl stop late; rm /etc/systemd/system/late.service; "
+                   "systemctl daemon-reload; rm -f /boot/*7.0.0*")  # fmt: skip
+    assert driven.run(nvswitch="true").code == 0
+    assert driven.ask("uname -r") == stack.KERNEL
+
+
 def test_fabric_manager_goes_where_the_nvswitches_go(driven: Site) -> None:
     driven.faults("nvswitch-missing")
     try:
