@@ -13,13 +13,14 @@ from typing import Any
 
 from paramiko import SSHException
 from pyinfra import host
-from pyinfra.api import QuoteString, StringCommand, operation
+from pyinfra.api import StringCommand
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 
 from rackpin import deadlines, layout
 from rackpin.apt import scripts
 from rackpin.desired import OWNED_MARK, Desired, OwnedDir, OwnedFile, pending_mark
 from rackpin.facts import ABSENT, Packages, Paths, PathState, Text, Units, Users
+from rackpin.isolated import operation, refuse
 from rackpin.stack.environment import activate_script, build_script, env_path
 from rackpin.stack.lock import Lock
 from rackpin.stages.python import complete_mark
@@ -30,11 +31,6 @@ APT = (
     "-o APT::Get::AllowUnauthenticated=false "
     "-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 )
-
-
-def refuse(message: str) -> StringCommand:
-    """A command that fails with this message: it stops one host, an exception would stop all."""
-    return StringCommand("echo", QuoteString(message), ">&2; exit 1")
 
 
 def feed(text: str, deadline_s: float, stage: str) -> str:

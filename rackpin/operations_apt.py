@@ -12,13 +12,14 @@ from itertools import groupby
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import StringCommand
 
 from rackpin import deadlines, layout
 from rackpin.apt import proof, scripts
 from rackpin.apt.state import AptState
 from rackpin.desired import Target
-from rackpin.operations import feed, refuse
+from rackpin.isolated import operation, refuse
+from rackpin.operations import feed
 from rackpin.parse import apt_preferences as preferences
 from rackpin.parse.apt_preferences import Pin
 from rackpin.parse.apt_sources import Source, without

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import operation
 
 from rackpin import layout
 from rackpin.facts_cuda import COMPAT, CudaFact
+from rackpin.isolated import operation
 
 
 @operation()

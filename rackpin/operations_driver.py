@@ -12,7 +12,7 @@ from typing import Any
 
 from paramiko import SSHException
 from pyinfra import host
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import FunctionCommand, StringCommand
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import clear_askpass_cache
 
@@ -23,6 +23,7 @@ from rackpin.driver.table import table
 from rackpin.driver.want import Want
 from rackpin.facts import Units
 from rackpin.facts_driver import Gpu
+from rackpin.isolated import operation
 from rackpin.operations import feed
 from rackpin.operations_apt import stop
 from rackpin.runlog import RunLog

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import StringCommand
 
 from rackpin import deadlines
 from rackpin.desired import OWNED_MARK, Desired
@@ -17,6 +17,7 @@ from rackpin.fabric.rebuild import needed
 from rackpin.facts import ABSENT, Units
 from rackpin.facts_fabric import FabricFact
 from rackpin.gdrcopy.build import Build, complete, script
+from rackpin.isolated import operation
 from rackpin.operations import states
 from rackpin.stack.hostpins import RdmaPin
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import StringCommand
 
 from rackpin import deadlines
 from rackpin.desired import Desired, OwnedFile, pending_mark
 from rackpin.facts import ABSENT, Units
 from rackpin.gateway.scripts import install_script, reload_script
-from rackpin.operations import refuse, states
+from rackpin.isolated import operation, refuse
+from rackpin.operations import states
 from rackpin.stages.gateway import FILES, NGINX_MASK, RELOAD
 
 NGINX = "nginx.service"

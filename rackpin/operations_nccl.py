@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import StringCommand
 
 from rackpin import deadlines
 from rackpin.desired import Desired
 from rackpin.facts import ABSENT
+from rackpin.isolated import operation
 from rackpin.nccltests.build import Build, script
 from rackpin.operations import states
 

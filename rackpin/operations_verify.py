@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import operation
 
 from rackpin.checks.base import NO_ANSWER
 from rackpin.checks.batch import remote
@@ -21,7 +20,8 @@ from rackpin.facts_fleet import IdentityFact
 from rackpin.findings import Finding, blocking, first_blocking, is_ready
 from rackpin.fleet import mark as marks
 from rackpin.fleet import quarantine
-from rackpin.operations import feed, refuse
+from rackpin.isolated import operation, refuse
+from rackpin.operations import feed
 from rackpin.runlog import RunLog
 from rackpin.verify.deployed import LogWatch, asker
 from rackpin.verify.session import Session

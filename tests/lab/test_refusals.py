@@ -150,6 +150,36 @@ def test_every_problem_of_every_node_is_listed_at_once(fleet_lab: FleetLab) -> N
     )
 
 
+ODD = """\
+from pyinfra import host
+
+from rackpin.isolated import operation
+
+
+@operation()
+def odd():
+    if host.name == "worker1" and host.state.is_executing:
+        raise KeyError("nobody thought of this")
+    yield "touch /run/t-isolated"
+
+
+odd(name="test: odd")
+"""
+
+
+def test_code_that_raises_for_one_node_stops_that_node_only(
+    fleet_lab: FleetLab, tmp_path: Path
+) -> None:
+    file = tmp_path / "odd.py"
+    file.write_text(ODD)
+    run = fleet_lab.run("apt", str(file))
+    assert run.code == 1, run.tail
+    assert "nobody thought of this" in run.text, run.tail
+    there = "test -e /run/t-isolated && echo there || echo none"
+    found = {host.name: fleet_lab.ask(host.name, there) for host in fleet_lab.lab.hosts}
+    assert found == {"head1": "there", "worker1": "none", "worker2": "there"}
+
+
 def test_after_all_this_the_fleet_is_as_before(fleet_lab: FleetLab) -> None:
     report = fleet_lab.run("site").ok
     assert [c for n in report.nodes for c in n.changes] == []
