@@ -80,14 +80,17 @@ class Site:
             connection.close()
 
     @contextmanager
-    def asked_without_pause(self) -> Iterator[list[str]]:
-        """Two clients ask on and on; what failed is in the list, and at least one good answer."""
+    def asked_without_pause(self, breath_s: float = 0) -> Iterator[list[str]]:
+        """Two clients ask on and on; what failed is in the list, and at least one good answer.
+
+        ``breath_s``: between two requests of one client, where the hosts have to work as well.
+        """
         failed: list[str] = []
         good = [0, 0]
         over = threading.Event()
 
         def client(number: int) -> None:
-            while not over.is_set():
+            while not over.wait(breath_s):
                 try:
                     if number:
                         self.stream(40)

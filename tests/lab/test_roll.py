@@ -36,6 +36,7 @@ RAY = ("2.60.0", "2.59.0")  # a cluster has one version of Ray, so this is the h
 ROLL_S = 1800
 KILLS = 20
 WATCH = ("--watch", "10")
+BREATH_S = 0.05  # two clients that never rest would take both cores from what they wait for
 
 
 class Rolls(Site):
@@ -166,7 +167,7 @@ def test_the_plan_says_what_it_interrupts_and_begins_nothing(site: Rolls) -> Non
 
 
 def test_a_new_lock_over_hosts_that_serve(site: Rolls) -> None:
-    with site.asked_without_pause() as failed, site.counted() as up:
+    with site.asked_without_pause(BREATH_S) as failed, site.counted() as up:
         run = site.roll("-y", "--wave", "2", *WATCH)
     assert run.code == 0, run.text
     assert failed == []
@@ -185,7 +186,7 @@ def test_a_failed_verify_stops_the_way_back_and_resume_finishes_it(site: Rolls) 
     drop_in = "/etc/systemd/system/vllm@tiny-b.service.d"
     site.fleet.ask("w2", f"mkdir -p {drop_in}; printf '[Service]\\nLimitNOFILE=1024\\n' "
                          f">{drop_in}/hand.conf; systemctl daemon-reload")  # fmt: skip
-    with site.asked_without_pause() as failed:
+    with site.asked_without_pause(BREATH_S) as failed:
         run = site.roll("--back", "-y", "--wave", "1", *WATCH)
         assert run.code == 1, run.text
         assert "hand.conf" in run.text or "1024" in run.text, run.text
@@ -244,7 +245,7 @@ def test_a_node_that_is_lost_in_the_middle_is_named(
     target = NEXT if site.environments()["tiny-a"] == site.locks[OLD].env_name else OLD
     env = f"/opt/rackpin/env/{site.locks[target].env_name}"
     site.fleet.ask("w1", f"rm -rf {env}")  # so that it is built again, which takes its time
-    with site.asked_without_pause() as failed:
+    with site.asked_without_pause(BREATH_S) as failed:
         process = site.start("-y", "--wave", "2", *WATCH, stack=target)
         undo: Callable[[], None] | None = None
         try:
@@ -274,7 +275,7 @@ def test_the_controller_killed_twenty_times(site: Rolls) -> None:
     chance = random.Random(535)
     kills = 0
     began = time.monotonic()
-    with site.asked_without_pause() as failed, site.counted() as up:
+    with site.asked_without_pause(BREATH_S) as failed, site.counted() as up:
         process = site.start("-y", "--wave", "2", "--watch", "5", stack=target)
         while process.poll() is None and kills < KILLS:
             time.sleep(chance.uniform(1, 25))
