@@ -18,6 +18,7 @@ from rackpin.fleet import quarantine
 from rackpin.fleet.differences import differences
 from rackpin.fleet.identity import Identity
 from rackpin.fleet.state import FleetState, Quarantine, now
+from rackpin.gateway.drain import Told
 from rackpin.inventory import Fleet
 from rackpin.rebuild import hostkey, show
 from rackpin.rebuild.asking import Reach, Verdict
@@ -53,6 +54,7 @@ class Beginning:
     host_key: Callable[[], HostKey]
     deploy: Callable[..., int]  # pyinfra with --limit NODE: name of the deploy, further options
     ask: Asks
+    tell: Callable[[], Told]  # every gateway: which engines get requests
     owner: str
     accept: str = ""  # the fingerprint that somebody compared
     force: bool = False
@@ -117,6 +119,22 @@ class Beginning:
         self.journal.write("quarantine", DONE, entry=entry.model_dump())
         for line in quarantine.repeated(self.state, {self.name: entry}):
             self.say(f"  {line}", "yellow")
+        self.gateways("get no request")
+
+    def gateways(self, what: str) -> bool:
+        """Whether every gateway knows of it; one that doesn't is no reason to leave a node."""
+        engines = [i.name for i in self.fleet.config.instances if self.name in i.nodes]
+        if not engines or not self.fleet.gateways:
+            return True
+        told = self.tell()
+        if told.good:
+            self.say(f"  gateways told: {', '.join(engines)} {what}")
+            return True
+        last = (told.text.splitlines() or ["no word"])[-1]
+        way = f"pyinfra {self.inventory} deploys/gateway.py -y --limit gateway"
+        names = ", ".join(engines)
+        self.say(f"  not every gateway was told that {names} {what} ({last}): {way}", "yellow")
+        return False
 
     def accept_key(self, key: HostKey) -> None:
         self.step("host key")

@@ -58,6 +58,7 @@ def rebuild_command(
     from rackpin.findings import Level
     from rackpin.fleet import quarantine
     from rackpin.fleet.state import FleetStateError
+    from rackpin.gateway import drain
     from rackpin.inventory import Fleet
     from rackpin.inventory_open import OpenError, opened
     from rackpin.inventory_problems import InventoryError
@@ -95,9 +96,14 @@ def rebuild_command(
 
         options = [word for one in data for word in ("--data", one)]
         options += [word for one in group_data for word in ("--group-data", one)]
+
+        def tell() -> drain.Told:
+            gateways = [one.name for one in quarantine.applied(found.fleet).gateways]
+            return drain.tell(found.file, data, group_data, gateways, state.turn)
+
         one = Rebuild(
             node, found.fleet, found.lock, found.file, state, reach, key,
-            partial(deploy, found.file, node, options), ask, owner, accept, force, stop_units,
+            partial(deploy, found.file, node, options), ask, tell, owner, accept, force, stop_units,
             console,
         )  # fmt: skip
         if dry:

@@ -133,6 +133,7 @@ class Rebuild(Beginning):
             self.mark_it()
             self.say("  what was started there isn't stopped by that", "yellow")
             return self.stays_out()
+        told = self.gateways("get requests again")
         proof = self.prove(record.run)
         self.journal.write(log.END, DONE, proof=str(proof))
         self.step("is back")
@@ -141,7 +142,7 @@ class Rebuild(Beginning):
         for line in show.must_know(self.fleet, self.name, known, self.inventory):
             self.say(f"  {line}")
         self.say(f"  old and new identity, for the vendor: {proof}")
-        return 0
+        return 0 if told else NOT_BACK
 
     def prove(self, run: str) -> Path:
         was = self.was()

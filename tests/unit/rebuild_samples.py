@@ -16,6 +16,7 @@ from rackpin.fleet import mark as marks
 from rackpin.fleet import quarantine
 from rackpin.fleet.identity import Adapter, Card, Identity, Nic
 from rackpin.fleet.mark import Mark
+from rackpin.gateway.drain import Told
 from rackpin.inventory import Fleet
 from rackpin.rebuild.asking import Verdict
 from rackpin.rebuild.hostkey import HostKey, Key
@@ -88,6 +89,8 @@ class World:
     bad: list[Finding] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)  # exit status by deploy
     before: Callable[[str], None] = lambda _: None  # called with each step that takes time
+    told: list[list[str]] = field(default_factory=list)  # who was kept out at each telling
+    gateway_answers: bool = True
     silent: bool = False
     after_stop: str = IDLE  # who uses the cards once the units are stopped
     console: Console = field(default_factory=lambda: Console(file=io.StringIO(), width=200))
@@ -164,6 +167,10 @@ class World:
         self.judged.append(partner)
         return Verdict(not self.bad, self.bad, self.now, str(self.tmp / "report.json"))
 
+    def tell(self) -> Told:
+        self.told.append(sorted(self.state.quarantined()))
+        return Told(self.gateway_answers, "" if self.gateway_answers else "gate1: timed out")
+
     def mark(self, identity: Identity, **changes: Any) -> Mark:
         made = Mark(
             node=NAME, lock=self.lock.digest, state="ready", level="node",
@@ -174,7 +181,7 @@ class World:
     def rebuild(self, **options: Any) -> Rebuild:
         return Rebuild(
             NAME, self.fleet, self.lock, "inventory.py", self.state, lambda: self, self.host_key,
-            self.deploy, self.judge, "ada", console=self.console, **options,
+            self.deploy, self.judge, self.tell, "ada", console=self.console, **options,
         )  # fmt: skip
 
     @property

@@ -59,6 +59,17 @@ def test_one_card_was_swapped(world: World) -> None:
     assert "rebuild" in mark
 
 
+def test_gateways_hear_when_it_goes_and_when_it_is_back(world: World) -> None:
+    swapped(world)
+    assert world.rebuild().go() == 0
+    assert world.told == [[NAME], []]
+    assert "one get requests again" in world.said
+    world.state.keep_out(NAME, Quarantine(owner="ada", reason="rebuild", since="2026-11-30"))
+    world.gateway_answers = False
+    assert world.rebuild().go() == 1, "it serves, and no client reaches it"
+    assert "gate1: timed out" in world.said and "deploys/gateway.py" in world.said
+
+
 def test_adapters_in_another_order_are_told_as_that(world: World) -> None:
     old = eight().hcas
     swap = {"mlx5_0": old["mlx5_1"], "mlx5_1": old["mlx5_0"]}
