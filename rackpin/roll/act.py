@@ -17,6 +17,8 @@ from rackpin.roll.make import new_plan
 from rackpin.roll.model import Options, Plan
 from rackpin.roll.run import Runner
 from rackpin.roll.store import END, FileStore, Roll
+from rackpin.stack.lock import STACKS, load_stack
+from rackpin.stack.pins import StackError
 
 SITE = Path("deploys/site.py")
 
@@ -82,6 +84,8 @@ class Acts:
         if problems:
             text = render(problems, "the roll as it was planned", list(self.found.fleet.nodes))
             raise Refused(f"{text}\nnothing was begun")
+        if takes_back is not None and not plan.waves:
+            raise Refused("these nodes have that lock already: --abort ends the roll")
         if only_look or not plan.waves:
             return 0
         if not self.confirm(f"begin with {len(plan.waves)} waves"):
@@ -211,10 +215,22 @@ class Acts:
                           f"{said}")  # fmt: skip
         (digest,) = locks
         path = quarantine.locks_of(self.found.fleet) / digest
-        if not path.is_dir():
+        if not path.is_dir() and not self.still_here(digest):
             raise Refused(f"{path}: the lock before is not kept here (it was put on by another "
                           "controller); check its stack out and roll to it")  # fmt: skip
         return path
+
+    def still_here(self, digest: str) -> bool:
+        """Keep the stack that has this lock now, if one has."""
+        for pins in sorted(STACKS.glob("*/pins.yaml")):
+            try:
+                lock = load_stack(pins.parent.name).lock
+            except StackError:
+                continue  # whatever is wrong with it, it isn't the one that was served with
+            if lock.digest == digest:
+                quarantine.keep_lock(self.found.fleet, lock)
+                return True
+        return False
 
     def take_over(self, old: Roll, new: str) -> None:
         """What the roll that is taken back had drained is the new one's now."""

@@ -53,13 +53,21 @@ def units(fleet: Fleet, changes: Mapping[str, Change]) -> list[Unit]:
 def _unit(fleet: Fleet, changes: Mapping[str, Change], members: list[str]) -> Unit:
     engines = [i.name for i in fleet.config.instances if set(i.nodes) & set(members)]
     return Unit(
-        name="+".join(engines) if engines and len(members) > 1 else members[0],
+        name=_name(engines, members),
         nodes=members,
         engines=engines,
         kind=worst(changes[name].kind for name in members),
         head=fleet.head.name in members,
         gateway=not engines and all(fleet.nodes[name].is_gateway for name in members),
     )
+
+
+def _name(engines: list[str], members: list[str]) -> str:
+    """Of a node alone its own; else of its first engines, which are in no other unit."""
+    if not engines or len(members) == 1:
+        return members[0]
+    more = f"+{len(engines) - 2}" if len(engines) > 2 else ""
+    return "+".join(engines[:2]) + more
 
 
 def worst(kinds: Iterable[Kind]) -> Kind:

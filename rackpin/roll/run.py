@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rackpin.fleet.state import FleetState
+from rackpin.fleet.state import FleetState, FleetStateError
+from rackpin.inventory_problems import InventoryError
 from rackpin.report.text import duration, fold
 from rackpin.roll.hands import Hands
 from rackpin.roll.model import Progress, Role, Wave
@@ -32,16 +33,23 @@ class Runner:
         """The exit status; whatever it is, what is left and how to go on was said."""
         try:
             code = self.waves(only_failed)
-        except Halt as error:
-            self.roll.note("halted", why=str(error))
+        except (Halt, FleetStateError, InventoryError) as error:
+            self.note("halted", str(error))
             self.say(f"stopped: {error}")
             code = FAILED
         except KeyboardInterrupt:
-            self.roll.note("interrupted")
+            self.note("interrupted", "by hand")
             self.say("interrupted")
             code = INTERRUPTED
         self.last_word(code)
         return code
+
+    def note(self, event: str, why: str) -> None:
+        """The last event; a disk that is full must not hide what it was."""
+        try:
+            self.roll.note(event, why=why)
+        except FleetStateError as error:
+            self.say(f"this could not be noted: {error}")
 
     def waves(self, only_failed: bool) -> int:
         if any(one.state != "waiting" for one in self.roll.progress().values()):

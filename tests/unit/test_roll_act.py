@@ -147,6 +147,18 @@ def test_back_needs_the_lock_before_and_takes_over_what_was_drained(
     assert any("still names the newer lock" in line for line in world.said)
 
 
+def test_a_lock_that_a_stack_still_has_is_found(world: World) -> None:
+    other = load_stack("debian12-r535").lock.digest
+    world.locks = dict.fromkeys(world.locks, other)
+    world.bad = {"w1": "not_ready: x"}
+    assert do(world) == 1
+    world.bad = {}
+    assert "--abort ends the roll" in refused(world, "back"), "they are as wished here"
+    world.locks = {n: "newer" if lock == "new" else "new" for n, lock in world.locks.items()}
+    assert do(world, "back") == 0
+    assert "stack=debian12-r535" in world.last.plan.data
+
+
 def test_nodes_that_had_several_locks_have_no_one_way_back(world: World) -> None:
     world.locks |= {"w1": "other"}
     world.bad = {"w2": "not_ready: x"}

@@ -218,6 +218,29 @@ def test_an_interrupt_says_how_to_go_on(world: World) -> None:
     whole(world)
 
 
+def test_a_state_that_cannot_be_written_stops_it_with_its_words(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rackpin.fleet import jsonlines
+    from rackpin.fleet.state import FleetStateError
+
+    roll = world.begin()
+    real = jsonlines.append
+
+    def full(path: Path, line: jsonlines.Line) -> None:
+        if "apply w2" in world.done:
+            raise FleetStateError(f"{path}: can't be written: No space left on device")
+        real(path, line)
+
+    monkeypatch.setattr(jsonlines, "append", full)
+    assert world.run(roll) == FAILED
+    text = "\n".join(world.said)
+    assert "No space left" in text and "could not be noted" in text and "--resume" in text
+    monkeypatch.setattr(jsonlines, "append", real)
+    assert world.run(world.last) == DONE
+    whole(world)
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_kill_at_any_moment_loses_nothing(
     size: int, tmp_path: Path, key_file: Path, lock: Lock
