@@ -17,7 +17,7 @@ LATE_S = 20  # between two hosts: longer than a worker's first tries to find its
 BACK_S = 300  # from the last host's boot until every engine serves
 
 
-@pytest.mark.parametrize("order", itertools.permutations(HOSTS), ids="-".join)
+@pytest.mark.parametrize("order", list(itertools.permutations(HOSTS)), ids="-".join)
 def test_it_comes_up_in_any_order(fleet_lab: FleetLab, order: tuple[str, ...]) -> None:
     lab = fleet_lab.lab
     power.stop(lab.hosts, orderly=False)
