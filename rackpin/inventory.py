@@ -104,7 +104,9 @@ class Instance(Model):
     args: list[str] = Field(default_factory=list)  # further engine arguments, as they are
     env: dict[str, str] = Field(default_factory=dict)  # no secrets here
     api_key_file: str  # on the control machine, mode 0600; an absolute path once it is loaded
-    wait_s: Seconds = 900  # for Ray's resources, the port and the model path, before the start
+    # For cards, Ray's resources, the port and the model path, before the start. Times restart_burst
+    # it is restart_window_s: what is only late never makes the unit stay failed.
+    wait_s: Seconds = 1800
     start_timeout_s: Seconds = 1800  # until a completion works
     stop_timeout_s: Seconds = 60
     restart_delay_s: Seconds = 5

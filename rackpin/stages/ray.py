@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rackpin import layout
 from rackpin.desired import Desired, Target, owned
+from rackpin.stages import cards
 from rackpin.stages.base import node_env
 
 
@@ -24,6 +25,7 @@ def desired(target: Target) -> Desired:
         files=(
             owned("etc/rackpin/node.env.j2", values={"env": env}),
             owned("usr/local/lib/rackpin/node-gate.j2", mode="755"),
+            *cards.files(node),
             owned(
                 "etc/systemd/system/ray-ROLE.service.j2",
                 path=f"/etc/systemd/system/{unit}",
@@ -39,6 +41,7 @@ def desired(target: Target) -> Desired:
                     "address": node.address,
                     "head_address": fleet.head.address,
                     "num_gpus": fleet.ray_gpus(node),
+                    "cards_gate": cards.gate(node, ray.wait_head_s),
                     "ray": ray,
                     "ports": ray.ports,
                     "limits": fleet.config.limits,

@@ -8,7 +8,7 @@ from pathlib import Path
 from rackpin import layout
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
 from rackpin.inventory import Instance
-from rackpin.stages import ray
+from rackpin.stages import cards, ray
 
 # vLLM hands its environment to its Ray workers on other nodes, except these names: a secret, and
 # what every node finds out about its own adapters.
@@ -87,6 +87,8 @@ def desired(target: Target) -> Desired:
     if not instances:
         return Desired()
     files = common_files()
+    if not fleet.in_ray(node):  # else Ray's stage has put it there
+        files += cards.files(node)
     for instance in instances:
         base = f"{layout.INSTANCE_DIR}/{instance.name}"
         key = Path(instance.api_key_file).expanduser().read_text().strip()
@@ -104,6 +106,7 @@ def desired(target: Target) -> Desired:
                 values={
                     "instance": instance,
                     "arguments": arguments(instance, node.address),
+                    "cards_gate": cards.gate(node, instance.wait_s),
                     "ray_unit": ray.unit_name(target) if instance.executor == "ray" else "",
                     "user": layout.USER,
                     "state": layout.STATE,
