@@ -41,6 +41,9 @@ def _files(wish: Want) -> list[OwnedFile]:
             triggers=("daemon-reload",),
         ),
     ]
+    if wish.nvswitch and wish.fabric_manager:
+        unit = f"etc/systemd/system/{FABRIC}.d/90-rackpin.conf.j2"
+        files.append(owned(unit, triggers=("daemon-reload",)))
     if wish.compiler:
         files.append(
             owned(

@@ -90,6 +90,13 @@ def test_the_whole_closure_is_named_and_fabric_manager_only_with_nvswitches(
     }  # fmt: skip
 
 
+def test_fabric_manager_is_tried_again_where_it_is_needed(target: Target) -> None:
+    path = "/etc/systemd/system/nvidia-fabricmanager.service.d/90-rackpin.conf"
+    text = content(stage.desired(on_ubuntu(target, nvswitch=True)), path)
+    assert "\nRestart=on-failure\n" in text and "\nStartLimitIntervalSec=0\n" in text
+    assert path not in [f.path for f in stage.desired(on_ubuntu(target)).files]
+
+
 def test_every_package_has_its_exact_version(target: Target) -> None:
     node = on_ubuntu(target, nvswitch=True)
     pins = want.versions(node)
