@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,11 +159,26 @@ def test_a_stranger_makes_room_and_an_absent_adapter_is_said(
     shutil.rmtree(tree.root / "sys/class/infiniband/mlx5_0")
     rename(tree, ("mlx5_1", "mlx5_7"))
     tree.hca("mlx5_1", switch(0x70, 1, 0x74))
-    done = run(names_program, f"{tree.root}/table", str(tree.root), path=f"{tree.root}/bin")
+    arguments = (f"{tree.root}/table", str(tree.root), "1")
+    done = run(names_program, *arguments, path=f"{tree.root}/bin")
     assert done.returncode == 0, done.stderr
     assert "0000:14:00.0: no adapter; mlx5_0 stays free" in done.stdout
     assert by_slot(tree)["0000:34:00.0"] == "mlx5_1"
     assert by_slot(tree)["0000:74:00.0"].startswith("rackpin_other")
+
+
+def test_an_adapter_whose_driver_comes_late_gets_its_name(tree: Tree, names_program: Path) -> None:
+    first = by_slot(tree)
+    there = tree.root / "sys/class/infiniband/mlx5_1"
+    there.rename(tree.root / "late")
+    comes = threading.Timer(1.5, lambda: (tree.root / "late").rename(there.with_name("mlx5_9")))
+    comes.start()
+    began = time.monotonic()
+    arguments = (f"{tree.root}/table", str(tree.root), "20")
+    done = run(names_program, *arguments, path=f"{tree.root}/bin")
+    comes.join()
+    assert done.returncode == 0 and "no adapter" not in done.stdout, done
+    assert by_slot(tree) == first and time.monotonic() - began < 10
 
 
 # -- names ---------------------------------------------------------------------------------------
