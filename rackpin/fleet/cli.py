@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import getpass
-from typing import NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -11,7 +12,11 @@ from rackpin.fleet.state import FleetStateError, Quarantine, now
 from rackpin.inventory_open import Opened, OpenError, opened
 from rackpin.options import inventory_data
 
+if TYPE_CHECKING:
+    from rackpin.gateway.drain import Told
+
 REFUSED, WRONG = 1, 2
+LINES = 25  # of a failed run of the gateway stage, its last ones
 
 
 def stop(message: str, code: int = WRONG) -> NoReturn:
@@ -44,9 +49,14 @@ def quarantine_command(
     """Keep NODE out of service, or let it in again; without NODE, list who is kept out.
 
     A quarantined node gets every stage but starts neither Ray nor an engine, after a reboot
-    neither; what runs there isn't stopped. Exit status: 0 done, 1 refused, 2 wrong usage.
+    neither; what runs there isn't stopped. Gateways are told at once which engines it takes out.
+    Exit status: 0 done, 1 refused or not told to every gateway, 2 wrong usage.
     """
     from rackpin.fleet import quarantine as rules
+    from rackpin.gateway import drain
+
+    def tell(gateways: list[str]) -> Told:
+        return drain.tell(found.file, data, group_data, gateways)
 
     try:
         found = opened(inventory, data, group_data, raw=True)
@@ -70,6 +80,7 @@ def quarantine_command(
             state.let_in(node)
             told = mark(found, node, "")
             click.echo(f"{node} is let in; run site.py: it is verified before it serves. {told}")
+            tell_gateways(found, node, tell)
             return
         if not reason:
             stop("say why, with --reason: the next person on call reads it")
@@ -90,6 +101,7 @@ def quarantine_command(
             click.echo(f"What runs is not stopped: {', '.join(engines)} may still serve from it.")
         for line in rules.repeated(state, {node: made}):
             click.echo(line)
+        tell_gateways(found, node, tell)
     except (OpenError, FleetStateError) as error:
         stop(str(error))
 
@@ -116,3 +128,23 @@ def mark(found: Opened, node: str, entry: str) -> str:
         return f"{rules.MARK} on it is {'written' if entry else 'gone'}."
     said = output.stderr.strip() or "no answer"
     return f"It could not be told ({said}); the next run of site.py tells it."
+
+
+def tell_gateways(found: Opened, node: str, tell: Callable[[list[str]], Told]) -> None:
+    """Gateways hear of it where an engine needs the node; exit status 1 when one didn't.
+
+    What was noted of the node stands either way.
+    """
+    from rackpin.fleet import quarantine as rules
+
+    engines = [i.name for i in found.fleet.config.instances if node in i.nodes]
+    gateways = [one.name for one in rules.applied(found.fleet).gateways]
+    if not engines or not gateways:
+        return
+    told = tell(gateways)
+    names = ", ".join(gateways)
+    if not told.good:
+        click.echo("\n".join(told.text.splitlines()[-LINES:]), err=True)
+        stop(f"{node}: noted, but not every gateway ({names}) was told; see above, then run: "
+             f"pyinfra {found.file} deploys/gateway.py", REFUSED)  # fmt: skip
+    click.echo(f"{names}: told, for {', '.join(engines)}")

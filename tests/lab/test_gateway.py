@@ -131,6 +131,18 @@ def test_drain_under_load_loses_nothing(site: Site) -> None:
     assert failed == []
 
 
+def test_a_quarantine_is_told_at_once(site: Site) -> None:
+    before = site.served("tiny-a")
+    words = ("worker1", "--reason", "a new card", "--owner", "ada")
+    run = site.fleet.rackpin("quarantine", *site.data(), *words)
+    assert run.code == 0 and "gw1: told, for tiny-a" in run.text, run.text
+    assert all(site.complete()[0] == 200 for _ in range(6))
+    assert site.served("tiny-a") == before, "an engine on a quarantined node got a request"
+    run = site.fleet.rackpin("quarantine", *site.data(), "worker1", "--lift", "--owner", "ada")
+    assert run.code == 0 and "gw1: told, for tiny-a" in run.text, run.text
+    wait(lambda: site.complete()[0] == 200 and site.served("tiny-a") > before, "tiny-a again", 60)
+
+
 def test_a_killed_engine_loses_no_new_request(site: Site) -> None:
     site.fleet.ask("worker1", "systemctl kill -s KILL vllm@tiny-a")
     answers = [site.complete() for _ in range(20)]
