@@ -129,13 +129,17 @@ class RunLog(BaseStateCallback):
             state = "not_ready"
         else:
             state = "failed"
-        healthy = state in ("ready", "skipped", "quarantined")
+        stopped = state == "quarantined" and log.failed and log.stage != CONNECT
+        healthy = state in ("ready", "skipped", "quarantined") and not stopped
+        why = "" if healthy else log.error if stopped else self._why(name)
+        if state == "quarantined":
+            why = f"{kept_out}; stopped at {log.stage}: {why}" if stopped else kept_out
         return NodeResult(
             name=name,
             state=state,
             groups=node.groups,
             stage="" if healthy else log.stage,
-            reason=kept_out if state == "quarantined" else "" if healthy else self._why(name),
+            reason=why,
             changes=log.changes,
             remote_executions=getattr(host.connector, "executions", 0),
             address=node.address,
@@ -151,6 +155,8 @@ class RunLog(BaseStateCallback):
             result = self.node_result(name)
             if result.state in ("unreachable", "failed") and name not in self.findings:
                 found.append(stopped_finding(self.fleet.nodes[name], result))
+            elif result.state == "quarantined" and result.stage:
+                found.append(kept_out_finding(result, self.nodes[name].error))
         found += self.session.together_findings
         return found + quarantine.findings(self.fleet)
 
@@ -223,6 +229,21 @@ def stopped_finding(node: Node, result: NodeResult) -> Finding:
             else f"see the operation's output above; run again, it goes on where it stopped "
             f"(--limit {node.name})"
         ),
+        source="run log",
+    )
+
+
+def kept_out_finding(result: NodeResult, error: str) -> Finding:
+    """The fleet's, not the node's own: those of a quarantined node are left out of the verdict."""
+    return Finding(
+        node=FLEET,
+        check=f"stage.{result.stage}",
+        outcome=Outcome.FAIL,
+        summary=f"{result.name}, which is quarantined, stopped at {result.stage}: {error}",
+        expected="a quarantined node gets every stage",
+        evidence=Evidence(output=error),
+        remedy="see the operation's output above; run again, it goes on where it stopped; a node "
+        "that can't take the stages is left out with --limit or goes out of the inventory",
         source="run log",
     )
 

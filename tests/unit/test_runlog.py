@@ -10,6 +10,7 @@ import pytest
 
 from rackpin.findings import Finding, Outcome
 from rackpin.inventory import Fleet
+from rackpin.report.verdict import judge
 from rackpin.runlog import RunLog, stage_of
 from rackpin.stack.lock import Lock
 
@@ -103,6 +104,45 @@ def test_a_node_without_any_finding_is_not_ready(run: RunLog) -> None:
     everyone_passes(run)
     run.findings["head1"] = []
     assert run.node_result("head1").state == "not_ready"
+
+
+@pytest.fixture
+def out(run: RunLog) -> RunLog:
+    """All pass but worker2, which somebody keeps out."""
+    everyone_passes(run)
+    run.fleet = run.fleet.model_copy(update={"kept_out": {"worker2": "ada: XID 79"}})
+    return run
+
+
+def test_what_a_quarantined_node_is_found_with_is_its_owners(out: RunLog) -> None:
+    out.findings["worker2"] = [finding("worker2", Outcome.FAIL)]
+    report = out.finish()
+    assert report.ready and judge(report).ready
+    node = next(n for n in report.nodes if n.name == "worker2")
+    assert (node.state, node.stage, node.reason) == ("quarantined", "", "ada: XID 79")
+
+
+def test_a_stage_that_failed_on_a_quarantined_node_fails_the_run(out: RunLog) -> None:
+    del out.findings["worker2"]
+    log = out.nodes["worker2"]
+    log.stage, log.failed, log.error = "driver", True, "operation failed: driver: packages"
+    report = out.finish()
+    assert not report.ready
+    node = next(n for n in report.nodes if n.name == "worker2")
+    assert (node.state, node.stage) == ("quarantined", "driver")
+    assert node.reason == "ada: XID 79; stopped at driver: operation failed: driver: packages"
+    (found,) = [f for f in report.findings if f.outcome is Outcome.FAIL]
+    assert found.check == "stage.driver" and "worker2, which is quarantined" in found.summary
+    verdict = judge(report)
+    assert not verdict.ready and "1 fail" in verdict.line and verdict.contradictions == []
+
+
+def test_a_quarantined_node_that_is_away_fails_nothing(out: RunLog) -> None:
+    del out.findings["worker2"]
+    out.host_connect_error(out.state, SimpleNamespace(name="worker2"), OSError("no route"))
+    report = out.finish()
+    assert report.ready and judge(report).ready
+    assert out.node_result("worker2").reason == "ada: XID 79"
 
 
 def test_stage_of() -> None:
