@@ -56,7 +56,7 @@ def quarantine_command(
     from rackpin.gateway import drain
 
     def tell(gateways: list[str]) -> Told:
-        return drain.tell(found.file, data, group_data, gateways)
+        return drain.tell(found.file, data, group_data, gateways, rules.state_of(found.fleet).turn)
 
     try:
         found = opened(inventory, data, group_data, raw=True)

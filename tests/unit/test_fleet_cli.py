@@ -24,8 +24,11 @@ class Teller:
         self.answer = Told(True, "")
         self.fleet: Fleet | None = None
 
-    def __call__(self, file: str, data: Any, group_data: Any, gateways: list[str]) -> Told:
+    def __call__(
+        self, file: str, data: Any, group_data: Any, gateways: list[str], turn: Path
+    ) -> Told:
         assert file == "inv.py" and self.fleet is not None
+        assert turn == quarantine.state_of(self.fleet).turn
         self.asked.append(list(gateways))
         self.seen.append(set(quarantine.applied(self.fleet).kept_out))
         return self.answer
