@@ -59,7 +59,7 @@ def test_no_template_is_forgotten(target: Target) -> None:
         lock=target.lock.but(host=Host(cuda=CudaPin(version="12.2.2"))),
         fabric=whole_fabric(),
     )
-    driven = on_ubuntu(target, nvswitch=True)
+    driven = on_ubuntu(target, nvswitch=True, sku="h100-sxm-8", gpus=8)
     copied = dataclasses.replace(
         target, lock=load_stack("cuda12.2-vllm0.4.2").lock, fabric=whole_fabric()
     )
