@@ -1,0 +1,193 @@
+"""``python -m tests.unit.controller_many DIRECTORY COUNT``: what a run that changes nothing costs.
+
+Runs pyinfra itself over as many simulated nodes on which everything is as wished (see
+:mod:`tests.unit.wished_host`): once to write down what they answer, once to answer from that.
+Only ssh is left out. Prints one line of JSON: processor seconds, wall seconds and megabytes of
+the second run, and how often each counted function was called.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pyinfra.connectors.util import CommandOutput, OutputLine
+
+from rackpin import connector, deploy, runlog
+from rackpin.connector import FleetConnector
+from rackpin.desired import Target
+from rackpin.fabric.look import script
+from rackpin.inventory import ROOT
+from tests.unit.shell import sh
+from tests.unit.verify_many import most_memory_kib
+from tests.unit.wished_host import WishedHost, block
+
+DEADLINE_S = 900
+NONCE = re.compile(r"^N=([0-9a-f]{32})$", re.M)
+PLACE = "@NONCE@"
+INVENTORY = "from tests.unit.controller_many import inventory\n\nhead, workers, all = inventory()\n"
+
+
+@lru_cache(maxsize=1)
+def no_cards() -> str:
+    """What the fabric's script prints where there is no card."""
+    return sh(script("/nonexistent")).stdout
+
+
+def inventory() -> tuple[Any, Any, Any]:
+    """The fleet, and connectors that answer from the directory named in the environment."""
+    directory = Path(os.environ["RACKPIN_REPLAY"])
+    count = int(os.environ["RACKPIN_REPLAY_NODES"])
+    put_in_place(directory)
+    hosts = [
+        (f"@fleet/node{n:04}", {"address": f"10.9.{n // 200}.{n % 200 + 1}", "sku": "lab-cpu"})
+        for n in range(count)
+    ]
+    key = directory / "api-key"
+    instances = [
+        {
+            "name": f"one-{n:04}",
+            "served_name": f"model-{n % 4}",
+            "nodes": [f"node{n:04}"],
+            "model": "/srv/models/tiny",
+            "tp": 1,
+            "api_key_file": str(key),
+        }
+        for n in range(count)
+    ]
+    values = {
+        "fleet": "replayed",
+        "stack": "cpu-lab",
+        "state_dir": str(directory / "state"),
+        "report_dir": str(directory / "reports"),
+        "wheelhouse_url": "http://10.9.255.1:8900",
+        "instances": instances,
+    }
+    return hosts[:1], hosts[1:], (hosts, values)
+
+
+def put_in_place(directory: Path) -> None:
+    recording = not (directory / "answers").exists() or os.environ.get("RACKPIN_RECORD") == "1"
+    (directory / "answers").mkdir(exist_ok=True)
+    deploy.source_problems = lambda run: []  # type: ignore[assignment]  # no wheels are served here
+    given: dict[str, list[Any]] = {}
+
+    def connect(self: Any) -> None:
+        runlog.begin(self.state)
+
+    original = FleetConnector.survey
+
+    def survey(self: Any, facts: Any) -> None:
+        given[self.host.name] = list(facts)
+        original(self, given[self.host.name])
+
+    def answered(self: Any) -> str:
+        file = directory / "answers" / self.host.name
+        if recording:
+            run = runlog.begin(self.state)
+            node = run.fleet.nodes[self.host.name]
+            host = WishedHost(Target(run.fleet, node, run.lock), no_cards())
+            facts = given[self.host.name]
+            blocks = [block(n, host.answer(*fact), PLACE) for n, fact in enumerate(facts)]
+            file.write_text("".join(blocks))
+        return file.read_text()
+
+    def run_once(self: Any, command: Any, *_: Any, **arguments: Any) -> Any:
+        nonce = NONCE.search(arguments.get("_stdin") or "")
+        if nonce is None or self.executions:
+            raise AssertionError(f"{self.host.name}: not by the survey: {connector.raw(command)}")
+        self.executions += 1
+        text = answered(self).replace(PLACE, nonce[1])
+        return True, CommandOutput([OutputLine("stdout", line) for line in text.splitlines()])
+
+    FleetConnector.connect = connect  # type: ignore[method-assign]
+    FleetConnector.disconnect = lambda self: None  # type: ignore[method-assign]
+    FleetConnector.survey = survey  # type: ignore[method-assign]
+    FleetConnector.run_once = run_once  # type: ignore[method-assign]
+    counts = counted()
+    began = time.monotonic()
+
+    def tell() -> None:
+        found = {
+            "cpu": round(time.process_time(), 2),
+            "wall": round(time.monotonic() - began, 2),
+            "megabytes": most_memory_kib() // 1024,
+            "calls": counts,
+        }
+        (directory / "cost.json").write_text(json.dumps(found))
+
+    atexit.register(tell)
+
+
+def counted() -> dict[str, int]:
+    """How often each function that is worth counting is called from now on."""
+    import jinja2
+
+    from rackpin.inventory import Fleet, Node
+
+    counts: dict[str, int] = {}
+
+    def count(owner: Any, name: str, original: Callable[..., Any]) -> None:
+        label = f"{owner.__name__}.{name}"
+        counts[label] = 0
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counts[label] += 1
+            return original(*args, **kwargs)
+
+        setattr(owner, name, call)
+
+    if os.environ.get("RACKPIN_REPLAY_COUNT"):
+        count(jinja2.Template, "render", jinja2.Template.render)
+        count(Fleet, "instances_over", Fleet.instances_over)
+        count(Fleet, "in_ray", Fleet.in_ray)
+        count(Node, "__hash__", Node.__hash__)
+    return counts
+
+
+def run(directory: Path, count: int, record: bool, **more: str) -> str:
+    env = {
+        "RACKPIN_REPLAY": str(directory),
+        "RACKPIN_REPLAY_NODES": str(count),
+        "RACKPIN_RECORD": "1" if record else "0",
+        "PYTHONPATH": str(ROOT),
+        **more,
+    }
+    pyinfra = str(Path(sys.executable).with_name("pyinfra"))
+    done = subprocess.run(
+        [*more.get("RACKPIN_WRAP", "").split(), pyinfra, "-y", str(directory / "inventory.py"), "deploys/rebuild.py"],
+        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, **env},
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError((done.stdout + done.stderr)[-6000:])
+    return done.stdout + done.stderr
+
+
+def cost(directory: Path, count: int, **more: str) -> dict[str, Any]:
+    """One recorded run's cost; the run must have changed nothing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "inventory.py").write_text(INVENTORY)
+    key = directory / "api-key"
+    key.write_text("0123456789abcdef0123456789abcdef\n")
+    key.chmod(0o600)
+    if len(list((directory / "answers").glob("*"))) != count:
+        run(directory, count, record=True)
+    text = run(directory, count, record=False, **more)
+    if "] Success" in text or f"{count}" not in text:
+        raise RuntimeError(text[-6000:])
+    (directory / "output.txt").write_text(text)
+    found: dict[str, Any] = json.loads((directory / "cost.json").read_text())
+    return {"nodes": count, **found}
+
+
+if __name__ == "__main__":
+    print(json.dumps(cost(Path(sys.argv[1]), int(sys.argv[2]), **{k: v for k, v in os.environ.items() if k.startswith("RACKPIN_WRAP")})))
