@@ -20,7 +20,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from rackpin import deadlines, runlog
+from rackpin import deadlines, pyinfra_speed, runlog
 from rackpin.checks.base import Command
 from rackpin.checks.batch import script, split
 
@@ -60,6 +60,7 @@ class FleetConnector(SSHConnector):
 
     # -- connection -------------------------------------------------------------
     def connect(self) -> None:
+        pyinfra_speed.apply()
         runlog.begin(self.state)  # validates the whole inventory, before any host is touched
         super().connect()
 
