@@ -70,7 +70,7 @@ class Here:
     survey: NodeSurvey
 
     def wish(self, stage: str) -> Desired:
-        return STAGES[stage](self.target)
+        return self.target.once(STAGES[stage])
 
 
 _lock = RLock()
@@ -83,12 +83,20 @@ def here(refuse: bool = True) -> Here:
     """
     run = runlog.begin(host.state)
     with _lock:
+        if run.refused is not None:
+            raise run.refused  # the hosts that waited must not ask the whole fleet again
         if run.surveys is None:
-            run.surveys = survey_fleet(run, refuse)
+            try:
+                run.surveys = survey_fleet(run, refuse)
+            except PreflightError as error:
+                run.refused = error
+                raise
     survey: NodeSurvey = run.surveys[host.name]
-    node = run.fleet.nodes[host.name]
-    interface = survey.addresses.get(node.address, "")
-    target = Target(run.fleet, node, run.lock, interface, host.get_fact(FabricFact))
+    interface = survey.addresses.get(run.fleet.nodes[host.name].address, "")
+    fabric = host.get_fact(FabricFact)
+    target = run.targets[host.name]
+    if (target.interface, target.fabric) != (interface, fabric):
+        target = run.targets[host.name] = target.seen(interface, fabric)
     return Here(run, target, survey)
 
 
@@ -134,7 +142,7 @@ def survey_host(
 ) -> list[Problem]:
     """Everything wrong with one node; what it is goes into ``surveys`` and ``rails``."""
     node = run.fleet.nodes[target_host.name]
-    target = Target(run.fleet, node, run.lock)
+    target = run.targets[node.name] = Target(run.fleet, node, run.lock)
     asked = time.time()
     target_host.connector.survey(requests(target))
     answered = time.time()
@@ -142,7 +150,7 @@ def survey_host(
     if survey is None:
         return [Problem(node.name, "survey", "no answer that can be read", "see the output above")]
     surveys[node.name] = survey
-    stage = STAGES["python"](target)
+    stage = target.once(STAGES["python"])
     paths = target_host.get_fact(Paths, paths=stage.paths)
     problems = check_node(
         run.fleet,
@@ -178,7 +186,7 @@ def driver_problems(target: Target, target_host: Any) -> list[Problem]:
         what = f"could not be looked at: {state or 'no answer'}"
         return [Problem(target.node.name, "driver", what, "install or mend what failed")]
     pins = driver.versions(target)
-    names = STAGES["driver"](target).packages
+    names = target.once(STAGES["driver"]).packages
     return driver_preflight.problems(
         target.node.name,
         want,

@@ -6,10 +6,11 @@ The survey asks about exactly these things, the operations compare, and unit tes
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 
@@ -20,6 +21,7 @@ from rackpin.stack.lock import Lock
 
 TEMPLATES = ROOT / "templates"
 OWNED_MARK = "Owned by rackpin"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class OwnedFile:
     triggers: tuple[str, ...] = ()
     secret: bool = False  # content never shown, never world-readable for a moment
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.content.encode()).hexdigest()
 
@@ -57,11 +59,11 @@ class Desired:
     units: tuple[str, ...] = ()  # enabled and running
     foreign: tuple[str, ...] = ()  # further paths whose state the stage asks for
 
-    @property
+    @cached_property
     def triggers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(trigger for file in self.files for trigger in file.triggers))
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """Every path whose state the stage asks for, marks of unfinished work included."""
         owned = [f.path for f in self.files] + [d.path for d in self.directories]
@@ -84,6 +86,21 @@ class Target:
     lock: Lock
     interface: str = ""  # the NIC that owns the node's address; known after the survey
     fabric: Fabric | None = None  # what connects its cards; known after the survey
+    # What was worked out for this very target; another one, also by replace(), starts empty.
+    memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, function: Callable[[Target], T]) -> T:
+        """What the function says of this target, asked only the first time."""
+        if function not in self.memo:
+            self.memo[function] = function(self)
+        found: T = self.memo[function]
+        return found
+
+    def seen(self, interface: str, fabric: Fabric | None) -> Target:
+        """The same node once its survey is known; what doesn't depend on that is kept."""
+        found = replace(self, interface=interface, fabric=fabric)
+        found.memo.update({k: v for k, v in self.memo.items() if isinstance(v, Target)})
+        return found
 
     @property
     def os_key(self) -> str:

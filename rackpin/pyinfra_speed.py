@@ -95,5 +95,5 @@ def apply(found: str = "") -> bool:
     for module in modules():
         for name in made.keys() & vars(module).keys():
             setattr(module, name, made[name])
-    pyinfra._rackpin_speed = True  # type: ignore[attr-defined]
+    pyinfra._rackpin_speed = True
     return True

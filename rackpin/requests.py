@@ -41,7 +41,7 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
         parts = (driver.kernel_packages(target), driver.driver_packages(target))
         facts += [(Packages, {"names": names}) for names in parts if names]
     for stage in STAGES.values():
-        wish = stage(target)
+        wish = target.once(stage)
         if wish.paths:
             facts.append((Paths, {"paths": wish.paths}))
         if wish.packages:

@@ -20,6 +20,7 @@ from typing import Any
 from gevent.lock import RLock
 from pyinfra.api import BaseStateCallback
 
+from rackpin.desired import Target
 from rackpin.findings import (
     Evidence,
     Finding,
@@ -71,6 +72,8 @@ class RunLog(BaseStateCallback):
         self.admitted: set[str] = set()  # nodes that were found good by their mark or in this run
         self.notes: list[str] = []
         self.surveys: dict[str, Any] | None = None  # by node, once the fleet was looked at
+        self.refused: Exception | None = None  # why nothing may be changed
+        self.targets: dict[str, Target] = {}  # by node, with what its stages worked out
         self.overruled: dict[str, dict[str, str]] = {}  # by node: files of others, as they must be
         self.stage_seconds: dict[str, float] = {}
         self.expects_verify = False  # this run has a verify stage

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rackpin.alike import alike
 from rackpin.debs.families import load_family
 from rackpin.debs.host import Driver
 from rackpin.debs.model import Repository
@@ -23,6 +24,7 @@ FOR_ALL = ("base", "environment")  # roles of packages that a node without GPUs 
 APART = ("image", "gateway")  # roles that GPUs alone don't bring
 
 
+@alike
 def packages(target: Target) -> list[Package]:
     """What this node asks for by name."""
     every = target.lock.packages.get(target.os_key, [])
@@ -37,6 +39,7 @@ def _closure(target: Target) -> list[Deb]:
     return closure.debs if isinstance(closure, DebClosure) else []
 
 
+@alike
 def locked(target: Target) -> list[Deb]:
     """The locked debs of this node that are pinned; none while the lock has no closure for it."""
     debs = _closure(target)
@@ -74,6 +77,7 @@ def vendors(target: Target) -> Iterator[Repository]:
     return (r for r in known_repositories(target.os_key, more) if r.name in used)
 
 
+@alike
 def repositories(target: Target) -> list[AptRepository]:
     """The repositories of this node. One of the inventory stands for the vendor's of its name."""
     config = target.fleet.config
@@ -113,6 +117,7 @@ def _of_bundle(target: Target) -> list[AptRepository]:
     ]
 
 
+@alike
 def pins(target: Target) -> list[AptPin]:
     """The pinned packages of this node, by name; the inventory's pin counts before the lock's."""
     there = {repository.name for repository in repositories(target)}
@@ -128,6 +133,7 @@ def pins(target: Target) -> list[AptPin]:
     return [found[name] for name in sorted(found)]
 
 
+@alike
 def hashes(target: Target) -> dict[str, tuple[str, str]]:
     """Version and sha256, as locked, of each deb that apt must offer with just that content.
 

@@ -36,14 +36,24 @@ def environment(lock: Lock, sealed: bool = True) -> Environment:
     )
 
 
+def anywhere(target: Target) -> Target:
+    """The node as it is known without it: nothing that it derives from its own hardware."""
+    if target.interface == INTERFACE_MARK and target.fabric is None:
+        return target
+    return target.once(_anywhere)
+
+
+def _anywhere(target: Target) -> Target:
+    return dataclasses.replace(target, interface=INTERFACE_MARK, fabric=None)
+
+
 def for_node(target: Target, without: str = "", more: Iterable[Desired] = ()) -> Expectation:
     """The expectation of a node, from all stages but ``without``, and ``more`` beside them."""
     from rackpin.stages import STAGES  # late: one of the stages asks for this
 
-    # as it is known without any node: what a node derives from its own hardware is not in it
-    anywhere = dataclasses.replace(target, interface=INTERFACE_MARK, fabric=None)
-    wishes = [stage(anywhere) for name, stage in STAGES.items() if name != without]
-    return from_wishes(anywhere, [*wishes, *more])
+    known = anywhere(target)
+    wishes = [known.once(stage) for name, stage in STAGES.items() if name != without]
+    return from_wishes(known, [*wishes, *more])
 
 
 def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:

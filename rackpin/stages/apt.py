@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rackpin import deadlines, layout
+from rackpin.alike import alike
 from rackpin.apt import keys
 from rackpin.apt.pins import (
     PRIORITY,
@@ -30,6 +31,7 @@ from rackpin.stages.base import data
 DEBIAN_ARCH = {"x86_64": "amd64"}
 
 
+@alike
 def names(target: Target) -> tuple[str, ...]:
     return tuple(pin.name for pin in pins(target))
 
@@ -72,6 +74,7 @@ def proxies(target: Target) -> dict[str, str]:
     return {f"Acquire::{p.scheme}::Proxy::{p.hostname}": str(proxy) for p in remote}
 
 
+@alike
 def desired(target: Target) -> Desired:
     wanted = pins(target)
     guarded = [str(name) for name in data("guarded-packages.yaml")]
@@ -100,6 +103,7 @@ def desired(target: Target) -> Desired:
     )
 
 
+@alike
 def trusted_files(target: Target) -> list[OwnedFile]:
     """What apt may take from where. Pins first: a repository must never be there without (F012)."""
     files = []
@@ -132,6 +136,7 @@ def trusted_files(target: Target) -> list[OwnedFile]:
     return files
 
 
+@alike
 def digest(target: Target) -> str:
     """Identifies what has to be proved: the files, and where each pin must come from."""
     files = [(file.path, file.sha256) for file in trusted_files(target)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rackpin import layout
+from rackpin.alike import alike
 from rackpin.audit import expect, script
 from rackpin.audit.node.main import EXPECTED
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
@@ -16,8 +17,9 @@ EVERY = "1h"
 SPREAD = "15min"  # a fleet must not read all its disks at once
 
 
-def desired(target: Target) -> Desired:
-    own = Desired(
+@alike
+def _own(_: Target) -> Desired:
+    return Desired(
         files=(
             owned("usr/local/lib/rackpin/audit.j2", mode="755", values=program()),
             owned(
@@ -34,9 +36,19 @@ def desired(target: Target) -> Desired:
         directories=(OwnedDir(METRICS),),
         units=(TIMER,),
     )
+
+
+def _listed(target: Target) -> OwnedFile:
+    own = _own(target)
     expectation = expect.for_node(target, without=STAGE, more=[own])
     # It holds digests of secret files: a weak secret could be guessed from one.
-    listed = OwnedFile(EXPECTED, expect.owned_json(expectation), mode="600")
+    return OwnedFile(EXPECTED, expect.owned_json(expectation), mode="600")
+
+
+def desired(target: Target) -> Desired:
+    own = _own(target)
+    # the same whatever the survey found on the node
+    listed = expect.anywhere(target).once(_listed)
     return Desired(
         files=(*own.files, listed),
         directories=own.directories,

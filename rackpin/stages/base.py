@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from rackpin import layout
+from rackpin.alike import alike
 from rackpin.desired import Desired, OwnedDir, Target, owned
 from rackpin.fleet import quarantine
 from rackpin.inventory import Fleet, Node, RayConfig
@@ -129,12 +130,14 @@ def node_env(fleet: Fleet, node: Node, interface: str = "") -> dict[str, str]:
     return common_env(fleet.config.ray) | own_env(fleet, node, interface)
 
 
+@alike
 def packages(target: Target) -> tuple[str, ...]:
     """What every node has by name, with GPUs or without; other stages bring the rest."""
     every = target.lock.packages.get(target.os_key, [])
     return tuple(item.name for item in every if item.role in ("base", "environment"))
 
 
+@alike
 def desired(target: Target) -> Desired:
     fleet = target.fleet
     limits = fleet.config.limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 from rackpin import layout
@@ -72,13 +73,14 @@ def run_file(instance: Instance, address: str) -> str:
     return json.dumps({"_owned": "Owned by rackpin", **wanted}, indent=1) + "\n"
 
 
-def common_files() -> list[OwnedFile]:
+@cache
+def common_files() -> tuple[OwnedFile, ...]:
     """What every engine needs, whichever instance it is."""
-    return [
+    return (
         OwnedFile(f"{layout.XDG_CONFIG}/vllm/ray_non_carry_over_env_vars.json", NOT_CARRIED),
         owned("usr/local/lib/rackpin/vllm-gate.j2", mode="755"),
         owned("usr/local/lib/rackpin/vllm-ready.j2", mode="755"),
-    ]
+    )
 
 
 def desired(target: Target) -> Desired:
@@ -86,7 +88,7 @@ def desired(target: Target) -> Desired:
     instances = fleet.instances_on(node)
     if not instances:
         return Desired()
-    files = common_files()
+    files = list(common_files())
     if not fleet.in_ray(node):  # else Ray's stage has put it there
         files += cards.files(node)
     for instance in instances:

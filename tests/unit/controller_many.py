@@ -22,7 +22,7 @@ from typing import Any
 
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from rackpin import connector, deploy, runlog
+from rackpin import connector, deploy, pyinfra_speed, runlog
 from rackpin.connector import FleetConnector
 from rackpin.desired import Target
 from rackpin.fabric.look import script
@@ -71,6 +71,7 @@ def inventory() -> tuple[Any, Any, Any]:
         "report_dir": str(directory / "reports"),
         "wheelhouse_url": "http://10.9.255.1:8900",
         "instances": instances,
+        "max_clock_offset_s": 1e9,  # answers were written down earlier
     }
     return hosts[:1], hosts[1:], (hosts, values)
 
@@ -82,6 +83,7 @@ def put_in_place(directory: Path) -> None:
     given: dict[str, list[Any]] = {}
 
     def connect(self: Any) -> None:
+        pyinfra_speed.apply()
         runlog.begin(self.state)
 
     original = FleetConnector.survey
@@ -162,10 +164,13 @@ def run(directory: Path, count: int, record: bool, **more: str) -> str:
         "PYTHONPATH": str(ROOT),
         **more,
     }
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    env = {**own, **env}
+    wrap = more.get("RACKPIN_WRAP", "").split()  # a profiler
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
     done = subprocess.run(
-        [*more.get("RACKPIN_WRAP", "").split(), pyinfra, "-y", str(directory / "inventory.py"), "deploys/rebuild.py"],
-        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, **env},
+        [*wrap, pyinfra, "-y", str(directory / "inventory.py"), "deploys/rebuild.py"],
+        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, env=env,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-6000:])
@@ -190,4 +195,12 @@ def cost(directory: Path, count: int, **more: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(cost(Path(sys.argv[1]), int(sys.argv[2]), **{k: v for k, v in os.environ.items() if k.startswith("RACKPIN_WRAP")})))
+    print(
+        json.dumps(
+            cost(
+                Path(sys.argv[1]),
+                int(sys.argv[2]),
+                **{k: v for k, v in os.environ.items() if k.startswith("RACKPIN_WRAP")},
+            )
+        )
+    )

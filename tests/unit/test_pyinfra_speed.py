@@ -1,4 +1,4 @@
-"""What stands for functions of pyinfra gives what they give, and only for a pyinfra that is known."""
+"""What stands for functions of pyinfra gives what they give, for a pyinfra that is known."""
 
 from __future__ import annotations
 

@@ -192,9 +192,7 @@ def block(number: int, text: str, nonce: str) -> str:
     out = text.encode()
     body = base64.encodebytes(out).decode()
     name = f"fact.{number}"
-    return (
-        f"{nonce} begin {name} 0 1 {len(out)} 0\n{body}{nonce} stderr\n{nonce} end {name}\n"
-    )
+    return f"{nonce} begin {name} 0 1 {len(out)} 0\n{body}{nonce} stderr\n{nonce} end {name}\n"
 
 
 def as_json(answers: dict[str, str]) -> str:
