@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -121,9 +122,17 @@ def known_skus(directory: Path = SKUS) -> list[str]:
 def load_sku(name: str, directory: Path = SKUS) -> Sku:
     """Read ``skus/NAME.yaml``; SkuError when it is missing, not YAML, or says something unknown."""
     path = directory / f"{name}.yaml"
-    if name not in known_skus(directory):
+    try:
+        return _read(name, path, path.stat().st_mtime_ns)
+    except FileNotFoundError:
         known = ", ".join(known_skus(directory)) or "none"
-        raise SkuError(f"there is no SKU {name!r} ({directory.name}/{name}.yaml); known: {known}")
+        text = f"there is no SKU {name!r} ({directory.name}/{name}.yaml); known: {known}"
+        raise SkuError(text) from None
+
+
+@lru_cache(maxsize=64)
+def _read(name: str, path: Path, changed_ns: int) -> Sku:
+    """Once a process and version of the file: each node of a fleet asks several times."""
     try:
         sku = Sku.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except yaml.YAMLError as error:
