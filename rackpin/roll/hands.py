@@ -213,8 +213,9 @@ def judged(nodes: Sequence[str], code: int | None, text: str, log: Path) -> Appl
     if code is None:
         return Applied(dict.fromkeys(nodes, f"not done in {deadlines.ROLL_APPLY_S} s; see {log}"))
     if not found:
-        why = f"the run ended with {code} and without a report; see {log}:\n{last}"
-        return Applied(dict.fromkeys(nodes, why))
+        why = f"the run ended with {code} and without a report; see {log}"
+        words = {name: _last_word(name, text) for name in nodes}
+        return Applied({n: f"{w}; {why}" if w else f"{why}:\n{last}" for n, w in words.items()})
     path = Path(f"{found[-1]}.json")
     try:
         report = Report.model_validate_json(path.read_text(encoding="utf-8"))
@@ -228,6 +229,12 @@ def judged(nodes: Sequence[str], code: int | None, text: str, log: Path) -> Appl
     return Applied(
         {name: said.get(name, "the report doesn't name it") for name in nodes}, str(path)
     )
+
+
+def _last_word(name: str, text: str) -> str:
+    """What pyinfra said of this host at last: ``[w1]    Could not connect (timed out)``."""
+    lines = [line.partition(f"[{name}]")[2] for line in text.splitlines() if f"[{name}]" in line]
+    return one_line(lines[-1], 200) if lines else ""
 
 
 def health(fleet: Fleet, engine: Instance) -> Command:

@@ -128,7 +128,11 @@ def standing(roll: Roll, state: FleetState) -> list[str]:
         names = [name for name, one in found.items() if one.state == word]
         if names:
             lines.append(f"{what}: {fold(names)}" if len(names) > 1 else f"{what}: {names[0]}")
-    lines += [f"  {name}: {one.why}" for name, one in found.items() if one.state == "failed"]
+    lines += [
+        f"  {name}: {one.why.splitlines()[0]}"
+        for name, one in found.items()
+        if one.state == "failed" and one.why
+    ]
     drained = state.drained()
     mine = [name for name, one in drained.items() if one.owner == f"roll {roll.plan.roll}"]
     if mine:

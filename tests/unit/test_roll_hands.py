@@ -59,6 +59,8 @@ def test_a_run_without_its_report_proves_nothing(tmp_path: Path) -> None:
     found = judged(["a"], 1, "No such file\nInventoryError: 3 problems", tmp_path / "log")
     assert "ended with 1 and without a report" in found.why["a"]
     assert "3 problems" in found.why["a"]
+    lost = "--> Connecting to hosts...\n    [a]    Could not connect (timed out)\nNo hosts!"
+    assert judged(["a"], 1, lost, tmp_path / "log").why["a"].startswith("Could not connect (timed")
     assert "not done in" in judged(["a"], None, report(tmp_path, a="ready"), tmp_path).why["a"]
     text = report(tmp_path, a="ready")
     (tmp_path / "report.json").write_text("{")
