@@ -245,6 +245,22 @@ class Node(Model):
         return "head" in self.groups or "workers" in self.groups
 
 
+# The list that was asked for last, and its engines by node: a list is never changed once loaded.
+_last: tuple[list[Instance], dict[str, list[Instance]]] = ([], {})
+
+
+def _by_node(instances: list[Instance]) -> dict[str, list[Instance]]:
+    """Engines by each of their nodes, in the inventory's order."""
+    global _last
+    if _last[0] is not instances:
+        found: dict[str, list[Instance]] = {}
+        for instance in instances:
+            for name in dict.fromkeys(instance.nodes):
+                found.setdefault(name, []).append(instance)
+        _last = (instances, found)
+    return _last[1]
+
+
 class Fleet(Model):
     config: FleetConfig
     nodes: dict[str, Node]
@@ -280,7 +296,7 @@ class Fleet(Model):
 
     def instances_over(self, node: Node) -> list[Instance]:
         """Engines with ranks on this node, if none of their nodes is kept out."""
-        mine = (i for i in self.config.instances if node.name in i.nodes)
+        mine = _by_node(self.config.instances).get(node.name, ())
         return [i for i in mine if not self.kept_out.keys() & set(i.nodes)]
 
     def waiting(self) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 Runs pyinfra itself over as many simulated nodes on which everything is as wished (see
 :mod:`tests.unit.wished_host`): once to write down what they answer, once to answer from that.
 Only ssh is left out. Prints one line of JSON: processor seconds, wall seconds and megabytes of
-the second run, and how often each counted function was called.
+the second run.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import pstats
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,6 @@ def put_in_place(directory: Path) -> None:
     FleetConnector.disconnect = lambda self: None  # type: ignore[method-assign]
     FleetConnector.survey = survey  # type: ignore[method-assign]
     FleetConnector.run_once = run_once  # type: ignore[method-assign]
-    counts = counted()
     began = time.monotonic()
 
     def tell() -> None:
@@ -123,62 +122,36 @@ def put_in_place(directory: Path) -> None:
             "cpu": round(time.process_time(), 2),
             "wall": round(time.monotonic() - began, 2),
             "megabytes": most_memory_kib() // 1024,
-            "calls": counts,
         }
         (directory / "cost.json").write_text(json.dumps(found))
 
     atexit.register(tell)
 
 
-def counted() -> dict[str, int]:
-    """How often each function that is worth counting is called from now on."""
-    import jinja2
-
-    from rackpin.inventory import Fleet, Node
-
-    counts: dict[str, int] = {}
-
-    def count(owner: Any, name: str, original: Callable[..., Any]) -> None:
-        label = f"{owner.__name__}.{name}"
-        counts[label] = 0
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            counts[label] += 1
-            return original(*args, **kwargs)
-
-        setattr(owner, name, call)
-
-    if os.environ.get("RACKPIN_REPLAY_COUNT"):
-        count(jinja2.Template, "render", jinja2.Template.render)
-        count(Fleet, "instances_over", Fleet.instances_over)
-        count(Fleet, "in_ray", Fleet.in_ray)
-        count(Node, "__hash__", Node.__hash__)
-    return counts
-
-
-def run(directory: Path, count: int, record: bool, **more: str) -> str:
+def run(directory: Path, count: int, record: bool, profile: str = "") -> str:
+    """What pyinfra printed. Raises RuntimeError with the end of it when it failed."""
+    # as on a machine where Python keeps what it compiled
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     env = {
         "RACKPIN_REPLAY": str(directory),
         "RACKPIN_REPLAY_NODES": str(count),
         "RACKPIN_RECORD": "1" if record else "0",
         "PYTHONPATH": str(ROOT),
-        **more,
     }
-    own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    env = {**own, **env}
-    wrap = more.get("RACKPIN_WRAP", "").split()  # a profiler
+    watched = ["-m", "cProfile", "-o", profile] if profile else []
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
+    inventory = str(directory / "inventory.py")
     done = subprocess.run(
-        [*wrap, pyinfra, "-y", str(directory / "inventory.py"), "deploys/rebuild.py"],
-        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, env=env,
+        [sys.executable, *watched, pyinfra, "-y", inventory, "deploys/rebuild.py"],
+        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, env=own | env,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError((done.stdout + done.stderr)[-6000:])
     return done.stdout + done.stderr
 
 
-def cost(directory: Path, count: int, **more: str) -> dict[str, Any]:
-    """One recorded run's cost; the run must have changed nothing."""
+def recorded(directory: Path, count: int) -> None:
+    """Have so many nodes write down what they answer, once."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "inventory.py").write_text(INVENTORY)
     key = directory / "api-key"
@@ -186,21 +159,32 @@ def cost(directory: Path, count: int, **more: str) -> dict[str, Any]:
     key.chmod(0o600)
     if len(list((directory / "answers").glob("*"))) != count:
         run(directory, count, record=True)
-    text = run(directory, count, record=False, **more)
-    if "] Success" in text or f"{count}" not in text:
-        raise RuntimeError(text[-6000:])
-    (directory / "output.txt").write_text(text)
+
+
+def cost(directory: Path, count: int) -> dict[str, Any]:
+    """What a run cost that changed nothing."""
+    recorded(directory, count)
+    unchanged(run(directory, count, record=False), count)
     found: dict[str, Any] = json.loads((directory / "cost.json").read_text())
     return {"nodes": count, **found}
 
 
+def calls(directory: Path, count: int) -> pstats.Stats:
+    """How often each function was called in such a run."""
+    recorded(directory, count)
+    file = str(directory / "profile")
+    unchanged(run(directory, count, record=False, profile=file), count)
+    return pstats.Stats(file)
+
+
+def unchanged(text: str, count: int) -> None:
+    """Raises RuntimeError unless every node had every operation, and none of them changed it."""
+    total = re.search(r"Grand total +(\d+) +(\S+) +(\S+) +(\d+)", text)
+    done = [text.count(f"[node{n:04}] No changes") for n in range(count)]
+    told = f"node{count - 1:04}=1 (facts outside the survey: 0)"
+    if not total or total[4] != total[1] or len(set(done)) > 1 or told not in text:
+        raise RuntimeError(text[-6000:])
+
+
 if __name__ == "__main__":
-    print(
-        json.dumps(
-            cost(
-                Path(sys.argv[1]),
-                int(sys.argv[2]),
-                **{k: v for k, v in os.environ.items() if k.startswith("RACKPIN_WRAP")},
-            )
-        )
-    )
+    print(json.dumps(cost(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -7,9 +7,8 @@ over any number of such nodes changes nothing and needs no host.
 from __future__ import annotations
 
 import base64
-import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,8 +37,6 @@ BOARD = (
     "@@ board\n@@ machine\n{name}\n@@ driver\n@@ gpus\n@@ hcas\n@@ nics\n@@ pci\n"
     "@@ memory\n1000\n@@ disks\n@@ keys\n@@ end\n"
 )
-# What look.sh prints on a machine without cards and adapters.
-NO_FABRIC = ""
 
 
 @dataclass
@@ -49,7 +46,6 @@ class WishedHost:
     target: Target
     fabric: str
     ready: bool = True  # it keeps a mark that says so
-    packages: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def seen(self) -> Target:
@@ -193,7 +189,3 @@ def block(number: int, text: str, nonce: str) -> str:
     body = base64.encodebytes(out).decode()
     name = f"fact.{number}"
     return f"{nonce} begin {name} 0 1 {len(out)} 0\n{body}{nonce} stderr\n{nonce} end {name}\n"
-
-
-def as_json(answers: dict[str, str]) -> str:
-    return json.dumps(answers)
