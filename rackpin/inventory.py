@@ -252,13 +252,14 @@ _last: tuple[list[Instance], dict[str, list[Instance]]] = ([], {})
 def _by_node(instances: list[Instance]) -> dict[str, list[Instance]]:
     """Engines by each of their nodes, in the inventory's order."""
     global _last
-    if _last[0] is not instances:
+    last = _last  # threads may ask for other fleets
+    if last[0] is not instances:
         found: dict[str, list[Instance]] = {}
         for instance in instances:
             for name in dict.fromkeys(instance.nodes):
                 found.setdefault(name, []).append(instance)
-        _last = (instances, found)
-    return _last[1]
+        _last = last = (instances, found)
+    return last[1]
 
 
 class Fleet(Model):
