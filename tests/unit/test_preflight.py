@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from pyinfra.context import ctx_host
 
+from rackpin import deploy
 from rackpin.facts import NodeSurvey, parse_survey
 from rackpin.inventory import Fleet
-from rackpin.preflight import Problem, check_node
+from rackpin.inventory_problems import Problem
+from rackpin.preflight import check_node
 from rackpin.stack.hostpins import DriverPin
 from rackpin.stack.items import Host, Reason, Unresolved
 from rackpin.stack.lock import Lock
@@ -95,3 +99,23 @@ def test_a_route_that_leaves_by_another_address(
 def test_all_problems_at_once(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
     bad = replace(survey, arch="aarch64", epoch=0.0, space={"/": 1}, os={"ID": "arch"})
     assert keys(problems(fleet, lock, bad)) == ["os", "arch", "clock", "disk"]
+
+
+def test_a_refused_fleet_is_surveyed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts load their deploy file beside each other: those that wait hear the same refusal."""
+    asked: list[bool] = []
+
+    def survey(run: object, refuse: bool) -> None:
+        asked.append(refuse)
+        raise deploy.PreflightError([Problem("n1", "clock", "is off", "set it")], ["n1", "n2"])
+
+    run = SimpleNamespace(refused=None, surveys=None)
+    monkeypatch.setattr(deploy.runlog, "begin", lambda state: run)
+    monkeypatch.setattr(deploy, "survey_fleet", survey)
+    for _ in range(2):
+        with (
+            ctx_host.use(SimpleNamespace(state=None)),
+            pytest.raises(deploy.PreflightError, match="clock"),
+        ):
+            deploy.here()
+    assert asked == [True]
