@@ -23,6 +23,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from rackpin import deadlines, pyinfra_speed, runlog
 from rackpin.checks.base import Command
 from rackpin.checks.batch import script, split
+from rackpin.pulse import Pulse
 
 Fact = tuple[type[FactBase[Any]], dict[str, Any]]
 # The arguments that change what a command means; others (retries, timeout) don't.
@@ -46,6 +47,7 @@ def with_deadline(command: StringCommand, seconds: float) -> StringCommand:
 
 class FleetConnector(SSHConnector):
     handles_execution = True
+    pulse: Pulse | None = None  # of the open connection
 
     def __init__(self, state: Any, host: Any) -> None:
         super().__init__(state, host)
@@ -68,6 +70,7 @@ class FleetConnector(SSHConnector):
         super()._connect()
         transport = self.client.get_transport()
         transport.set_keepalive(deadlines.TCP_SILENT_S // 4)
+        self.pulse = Pulse(transport, self.host.log)
         sock = transport.sock
         if isinstance(sock, socket.socket):  # a jump host gives a channel instead
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -77,6 +80,8 @@ class FleetConnector(SSHConnector):
 
     def disconnect(self) -> None:
         super().disconnect()
+        if self.pulse is not None:
+            self.pulse.stop()
         if self.client is not None:
             self.client.close()  # pyinfra leaves it open, as a node that reboots would
 

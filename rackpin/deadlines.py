@@ -27,3 +27,5 @@ INTERRUPT_S = 30.0  # pyinfra ends its own connections and writes its summary in
 KILL_AFTER_S = 10  # between TERM and KILL of a remote command that passed its deadline
 GRACE_S = 15  # the controller waits this much longer than the remote deadline
 TCP_SILENT_S = 40  # a host that died is noticed after this, not after the kernel's 15 minutes
+SSH_ASK_S = 15  # between two questions to sshd while a connection is open
+SSH_SILENT_S = 90  # a node that swaps still answers within a minute; a frozen one never does

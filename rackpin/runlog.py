@@ -111,7 +111,9 @@ class RunLog(BaseStateCallback):
     ) -> None:
         log = self.nodes[host.name]
         log.failed = True
-        log.error = log.error or f"operation failed: {log.operation}"
+        pulse = getattr(host.connector, "pulse", None)
+        lost = f" ({pulse.lost})" if pulse is not None and pulse.lost else ""
+        log.error = log.error or f"operation failed: {log.operation}{lost}"
 
     # -- the end --------------------------------------------------------------------
     def node_result(self, name: str) -> NodeResult:

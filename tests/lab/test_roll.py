@@ -214,14 +214,14 @@ def cut_network(site: Rolls) -> Callable[[], None]:
 
 
 def hang_ssh(site: Rolls) -> Callable[[], None]:
-    """sshd takes connections (the kernel does) and says nothing; sessions stand still."""
-    host = site.fleet.lab.host("w1")
-    listed = subprocess.run(["machinectl", "show", "-P", "Leader", host.machine],
-                            capture_output=True, text=True)  # fmt: skip
-    leader = listed.stdout.strip()
-    inside = ["nsenter", "-t", leader, "-p", "-m"]
-    subprocess.run([*inside, "pkill", "-STOP", "-x", "sshd"], check=True)
-    return lambda: subprocess.run([*inside, "pkill", "-CONT", "-x", "sshd"], check=True) and None
+    """All of sshd stands still: the kernel still takes connections, and nobody answers."""
+    site.fleet.ask(
+        "w1",
+        "setsid sh -c 'sleep 1; pkill -STOP -x sshd; while [ ! -e /srv/models/thaw ]; do sleep 1; "
+        "done; pkill -CONT -x sshd; rm /srv/models/thaw' </dev/null >/dev/null 2>&1 &",
+    )
+    thaw = power.root_of(site.fleet.lab.host("w1")) / "srv/models/thaw"
+    return lambda: thaw.touch()
 
 
 def fill_disk(site: Rolls) -> Callable[[], None]:
@@ -234,7 +234,7 @@ def fill_disk(site: Rolls) -> Callable[[], None]:
     ("fault", "says"),
     [
         (cut_network, ("unreachable", "timed out", "no answer", "lost")),
-        (hang_ssh, ("unreachable", "timed out", "no answer", "lost", "banner")),
+        (hang_ssh, ("did not answer for 90 s", "banner", "timed out")),
         (fill_disk, ("No space left", "space")),
     ],
 )
