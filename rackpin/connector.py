@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +29,8 @@ from rackpin.pulse import Pulse
 Fact = tuple[type[FactBase[Any]], dict[str, Any]]
 # The arguments that change what a command means; others (retries, timeout) don't.
 IDENTITY = ("_sudo", "_sudo_user", "_su_user", "_doas", "_env", "_chdir", "_shell_executable")
+# Of Linux's struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received, after 120 bytes of others.
+TCP_BYTES = struct.Struct("=120xQQ")
 
 
 def raw(command: StringCommand | str) -> str:
@@ -45,9 +48,21 @@ def with_deadline(command: StringCommand, seconds: float) -> StringCommand:
     return StringCommand("timeout", "-k", str(deadlines.KILL_AFTER_S), limit, *shell)
 
 
+def tcp_bytes(sock: socket.socket | None) -> tuple[int, int]:
+    """What a connection sent and received so far, ssh's own words included; (0, 0) without one."""
+    if sock is None or sock.fileno() < 0:
+        return 0, 0
+    sent, received = TCP_BYTES.unpack(
+        sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_BYTES.size)
+    )
+    return sent, received
+
+
 class FleetConnector(SSHConnector):
     handles_execution = True
     pulse: Pulse | None = None  # of the open connection
+    _sock: socket.socket | None = None  # None behind a jump host: its bytes aren't counted
+    _before = (0, 0)  # bytes of this run's earlier connections
 
     def __init__(self, state: Any, host: Any) -> None:
         super().__init__(state, host)
@@ -73,12 +88,20 @@ class FleetConnector(SSHConnector):
         self.pulse = Pulse(transport, self.host.log)
         sock = transport.sock
         if isinstance(sock, socket.socket):  # a jump host gives a channel instead
+            self._sock = sock
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, deadlines.TCP_SILENT_S * 1000
             )
 
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent to the node and received from it in this run."""
+        sent, received = tcp_bytes(self._sock)
+        return self._before[0] + sent, self._before[1] + received
+
     def disconnect(self) -> None:
+        self._before, self._sock = self.traffic, None
         super().disconnect()
         if self.pulse is not None:
             self.pulse.stop()

@@ -45,10 +45,18 @@ def all_unreachable(run: RunLog) -> bool:
 
 
 def print_counts(run: RunLog) -> None:
-    """SSH commands per node and run, on one line; as JSON lines where asked for (benchmarks)."""
+    """SSH commands per node on one line; in RACKPIN_COUNTS, a file, all counts of the run."""
     counts = {host.name: host.connector.executions for host in run.state.inventory}
     misses = sum(host.connector.misses for host in run.state.inventory)
     text = " ".join(f"{name}={count}" for name, count in counts.items())
     print(f"Remote executions: {text} (facts outside the survey: {misses})", file=sys.stderr)
     if path := os.environ.get("RACKPIN_COUNTS"):
-        Path(path).write_text(json.dumps({"executions": counts, "misses": misses}))
+        traffic = {host.name: host.connector.traffic for host in run.state.inventory}
+        document = {
+            "executions": counts,
+            "misses": misses,
+            "operations": len(run.state.get_op_order()),
+            "sent": {name: sent for name, (sent, _) in traffic.items()},
+            "received": {name: received for name, (_, received) in traffic.items()},
+        }
+        Path(path).write_text(json.dumps(document))

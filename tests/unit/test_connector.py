@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from rackpin.connector import FleetConnector, with_deadline
+from rackpin.connector import FleetConnector, tcp_bytes, with_deadline
 from rackpin.facts import Paths, Text
 
 
@@ -129,3 +130,22 @@ def test_a_connection_that_is_given_up_is_closed(
     assert closed == ["transfer", "client"]
     connector.client = None
     connector.disconnect()
+
+
+def test_bytes_are_counted_over_all_connections_of_a_run(connector: LocalFleet) -> None:
+    connector.client = None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for _ in range(2):  # a node that reboots is connected to again
+            ours = socket.create_connection(server.getsockname(), timeout=10)
+            theirs = server.accept()[0]
+            ours.settimeout(10)
+            with ours, theirs:
+                connector._sock = ours
+                ours.sendall(b"x" * 1000)
+                assert len(theirs.recv(1000, socket.MSG_WAITALL)) == 1000
+                theirs.sendall(b"y" * 300)
+                assert len(ours.recv(300, socket.MSG_WAITALL)) == 300
+                connector.disconnect()
+    sent, received = connector.traffic
+    assert 2000 <= sent <= 2010 and received == 600  # Linux counts the handshake as a byte
+    assert tcp_bytes(None) == (0, 0)
