@@ -12,6 +12,7 @@ from rackpin.findings import Outcome
 from rackpin.inventory import ROOT
 from rackpin.lab import description, lifecycle, services
 from rackpin.lab import host as power
+from tests import bounds
 from tests.lab.fleet import FleetLab, wait
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
@@ -50,8 +51,10 @@ def test_second_run_changes_nothing(fleet_lab: FleetLab) -> None:
     print(f"second run: {run.seconds:.1f} s, {run.counts}")
     assert [c for n in report.nodes for c in n.changes] == []
     assert fleet_lab.active_since() == before, "a unit was restarted"
-    assert set(run.counts["executions"].values()) == {2}, "survey and verify, nothing else"
+    assert set(run.counts["executions"].values()) == {bounds.NOOP_EXECUTIONS}
     assert run.counts["misses"] == 0
+    sent = run.counts["sent"]
+    assert min(sent.values()) > 0 and max(sent.values()) <= bounds.NOOP_SENT, "see tests/bounds.py"
     assert run.seconds < SECOND_RUN_S
 
 
