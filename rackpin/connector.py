@@ -3,7 +3,8 @@
 pyinfra 3.10 has no fact cache: each operation asks its facts in Prepare and again in
 Execute, one channel each. This connector can be told beforehand which facts a run will
 ask (:meth:`FleetConnector.survey`), fetches them all in one remote execution, and
-answers from that until something on the node is changed.
+answers from that until something on the node is changed; the next fact then fetches all again
+that operations may ask.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rackpin.checks.batch import script, split
 from rackpin.pulse import Pulse
 
 Fact = tuple[type[FactBase[Any]], dict[str, Any]]
+Asked = list[tuple[StringCommand, dict[str, Any]]]  # commands of facts, with their arguments
 # The arguments that change what a command means; others (retries, timeout) don't.
 IDENTITY = ("_sudo", "_sudo_user", "_su_user", "_doas", "_env", "_chdir", "_shell_executable")
 # Of Linux's struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received, after 120 bytes of others.
@@ -63,11 +65,12 @@ class FleetConnector(SSHConnector):
     pulse: Pulse | None = None  # of the open connection
     _sock: socket.socket | None = None  # None behind a jump host: its bytes aren't counted
     _before = (0, 0)  # bytes of this run's earlier connections
+    _again: Asked = []  # noqa: RUF012 - facts that operations may ask after a change; replaced whole
 
     def __init__(self, state: Any, host: Any) -> None:
         super().__init__(state, host)
         self._answers: dict[tuple[str, ...], CommandOutput] = {}
-        self._recorded: list[tuple[StringCommand, dict[str, Any]]] | None = None
+        self._recorded: Asked | None = None
         self.executions = 0  # remote executions and file transfers of this run
         self.misses = 0  # facts that had to be asked one by one
 
@@ -121,9 +124,10 @@ class FleetConnector(SSHConnector):
             return True, CommandOutput([])
         preparing = self.state.current_stage < StateStage.Execute
         key = self._key(command, arguments)
-        if key in self._answers and not arguments.get("_stdin"):
+        known = not arguments.get("_stdin") and self._knows(key, preparing)
+        if known and key in self._answers:
             return True, self._answers[key]
-        if preparing:
+        if preparing or known:
             self.misses += 1
         else:
             self._answers.clear()  # whatever it is, the node may differ now
@@ -161,13 +165,23 @@ class FleetConnector(SSHConnector):
         self.executions += 1
         return bool(super().rsync(*args, **kwargs))
 
+    def _knows(self, key: tuple[str, ...], preparing: bool) -> bool:
+        """This is a fact of the survey. After a change, the first of them asks for all again."""
+        if key in self._answers:
+            return True
+        if preparing or key not in {self._key(*one) for one in self._again}:
+            return False
+        if not self._answers:
+            self._fetch(self._again)
+        return True
+
     @staticmethod
     def _key(command: StringCommand, arguments: dict[str, Any]) -> tuple[str, ...]:
         return (raw(command), *(repr(arguments.get(name)) for name in IDENTITY))
 
     # -- survey -----------------------------------------------------------------
     @contextmanager
-    def _recording(self) -> Iterator[list[tuple[StringCommand, dict[str, Any]]]]:
+    def _recording(self) -> Iterator[Asked]:
         self._recorded = []
         try:
             yield self._recorded
@@ -181,17 +195,25 @@ class FleetConnector(SSHConnector):
         ``host.get_fact`` finds its own words. An answer that failed is not kept:
         the fact is then asked alone, and its failure is seen where it matters.
         """
+        again: Asked = []
         with self._recording() as recorded:
             for cls, kwargs in facts:
+                before = len(recorded)
                 self.host.get_fact(cls, **kwargs)
+                if not getattr(cls, "of_the_plan", False):
+                    again += recorded[before:]
+        self._again = again
+        self._fetch(recorded)
+
+    def _fetch(self, asked: Asked) -> None:
         commands = [
             Command(f"fact.{number}", raw(command), deadlines.FACT_S, writes=True)
-            for number, (command, _) in enumerate(recorded)
+            for number, (command, _) in enumerate(asked)
         ]
         nonce = secrets.token_hex(16)
-        arguments = {**recorded[0][1], "_timeout": deadlines.FACT_S} if recorded else {}
+        arguments = {**asked[0][1], "_timeout": deadlines.FACT_S} if asked else {}
         answers = split(self.feed(script(commands, nonce), **arguments), nonce)
-        for number, (command, given) in enumerate(recorded):
+        for number, (command, given) in enumerate(asked):
             answer = answers.get(f"fact.{number}")
             if answer is not None and answer.ok:
                 lines = [OutputLine("stdout", line) for line in answer.stdout.splitlines()]

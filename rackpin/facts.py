@@ -189,6 +189,8 @@ class NodeSurvey:
 class Survey(FactBase[NodeSurvey | None]):
     """Everything that is asked of a node before it may be changed."""
 
+    of_the_plan = True  # no operation asks it: it isn't asked again after a change
+
     @staticmethod
     def default() -> None:
         return None

@@ -11,6 +11,8 @@ from rackpin.apt.state import AptState, StateError, parse_state, state_script
 class Apt(FactBase[AptState | None]):
     """apt as it is on the node, and what it makes of the pinned packages (``names``)."""
 
+    of_the_plan = True  # as Survey's
+
     @staticmethod
     def default() -> None:
         return None

@@ -94,6 +94,25 @@ def test_after_a_change_facts_are_live(tmp_path: Path) -> None:
     assert connector.host.get_fact(Text, path=str(path)) == "new\n"
 
 
+def test_after_a_change_one_execution_answers_all_facts_again(tmp_path: Path) -> None:
+    class OfThePlan(Text):
+        of_the_plan = True
+
+        def command(self, path: str) -> str:
+            return f"echo planned >>{path}"
+
+    connector = LocalFleet(StateStage.Execute)
+    path, planned = tmp_path / "a", tmp_path / "planned"
+    facts = [(Text, {"path": str(path)}), (Paths, {"paths": (str(path),)})]
+    connector.survey([*facts, (OfThePlan, {"path": str(planned)})])
+    for number in (1, 2):
+        connector.run_shell_command(StringCommand("echo new >", str(path)))
+        asked = [connector.host.get_fact(cls, **kwargs) for cls, kwargs in facts * 2]
+        assert asked[0] == asked[2] == "new\n" and asked[1][str(path)].kind == "file"
+        assert connector.executions == 1 + 2 * number and connector.misses == 0
+    assert planned.read_text() == "planned\n", "asked once, before any change"
+
+
 def test_an_answer_that_failed_is_not_kept(connector: LocalFleet) -> None:
     class Fails(Text):
         def command(self, path: str) -> str:
