@@ -5,6 +5,8 @@ Each bound has its measurement and about 30 % room. A change that needs more say
 
 # Remote executions of a node. The survey, and all checks of verify.
 NOOP_EXECUTIONS = 2
+# One changed file: the survey, the file, its trigger, the facts again after each, and verify.
+CHANGE_EXECUTIONS = 6
 # Bytes of the survey's script for the head of tests/conftest.py's fleet.
 SURVEY_SENT = 26_000  # 19 764
 # The same of the verify script at level node.

@@ -58,6 +58,17 @@ def test_second_run_changes_nothing(fleet_lab: FleetLab) -> None:
     assert run.seconds < SECOND_RUN_S
 
 
+def test_one_changed_file_takes_few_executions(fleet_lab: FleetLab) -> None:
+    fleet_lab.ask("worker1", "echo >>/etc/sysctl.d/90-rackpin.conf")
+    run = fleet_lab.run("site")
+    report = run.ok
+    print(f"one file on worker1: {run.seconds:.1f} s, {run.counts}")
+    assert {n.name for n in report.nodes if n.changes} == {"worker1"}
+    executions = run.counts["executions"]
+    assert bounds.NOOP_EXECUTIONS < executions["worker1"] <= bounds.CHANGE_EXECUTIONS
+    assert executions["head1"] == executions["worker2"] == bounds.NOOP_EXECUTIONS
+
+
 def test_no_key_in_process_lists_logs_or_readable_files(fleet_lab: FleetLab) -> None:
     key = (fleet_lab.lab.directory / "api-key").read_text().strip()
     assert fleet_lab.first is not None and key not in fleet_lab.first.text
