@@ -3,8 +3,8 @@
 pyinfra 3.10 has no fact cache: each operation asks its facts in Prepare and again in
 Execute, one channel each. This connector can be told beforehand which facts a run will
 ask (:meth:`FleetConnector.survey`), fetches them all in one remote execution, and
-answers from that until something on the node is changed; the next fact then fetches all again
-that operations may ask.
+answers from that until something on the node is changed. Then the next fact fetches all again
+that operations may ask; on a node where more is changed, only the second one after a change.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rackpin.checks.batch import script, split
 from rackpin.pulse import Pulse
 
 Fact = tuple[type[FactBase[Any]], dict[str, Any]]
+FEW_CHANGES = 3  # a file and its trigger; a node that is being built has a hundred
 Asked = list[tuple[StringCommand, dict[str, Any]]]  # commands of facts, with their arguments
 # The arguments that change what a command means; others (retries, timeout) don't.
 IDENTITY = ("_sudo", "_sudo_user", "_su_user", "_doas", "_env", "_chdir", "_shell_executable")
@@ -65,12 +66,14 @@ class FleetConnector(SSHConnector):
     pulse: Pulse | None = None  # of the open connection
     _sock: socket.socket | None = None  # None behind a jump host: its bytes aren't counted
     _before = (0, 0)  # bytes of this run's earlier connections
-    _again: Asked = []  # noqa: RUF012 - facts that operations may ask after a change; replaced whole
 
     def __init__(self, state: Any, host: Any) -> None:
         super().__init__(state, host)
         self._answers: dict[tuple[str, ...], CommandOutput] = {}
         self._recorded: Asked | None = None
+        self._again: dict[tuple[str, ...], Asked] = {}  # facts that operations may ask, by key
+        self._changes = 0  # of this run
+        self._since = 0  # facts that were asked since the last change
         self.executions = 0  # remote executions and file transfers of this run
         self.misses = 0  # facts that had to be asked one by one
 
@@ -124,13 +127,13 @@ class FleetConnector(SSHConnector):
             return True, CommandOutput([])
         preparing = self.state.current_stage < StateStage.Execute
         key = self._key(command, arguments)
-        known = not arguments.get("_stdin") and self._knows(key, preparing)
-        if known and key in self._answers:
+        fact = not arguments.get("_stdin") and self._is_fact(key, preparing)
+        if fact and key in self._answers:
             return True, self._answers[key]
-        if preparing or known:
+        if preparing:
             self.misses += 1
-        else:
-            self._answers.clear()  # whatever it is, the node may differ now
+        elif not fact:
+            self._changed()  # whatever it is, the node may differ now
         return self.run_once(command, print_output, print_input, **arguments)
 
     def run_once(
@@ -156,23 +159,29 @@ class FleetConnector(SSHConnector):
         return bool(status), output
 
     def put_file(self, *args: Any, **kwargs: Any) -> bool:
-        self._answers.clear()
+        self._changed()
         self.executions += 1
         return bool(super().put_file(*args, **kwargs))
 
     def rsync(self, *args: Any, **kwargs: Any) -> bool:
-        self._answers.clear()
+        self._changed()
         self.executions += 1
         return bool(super().rsync(*args, **kwargs))
 
-    def _knows(self, key: tuple[str, ...], preparing: bool) -> bool:
-        """This is a fact of the survey. After a change, the first of them asks for all again."""
+    def _changed(self) -> None:
+        self._answers.clear()
+        self._changes, self._since = self._changes + 1, 0
+
+    def _is_fact(self, key: tuple[str, ...], preparing: bool) -> bool:
+        """Whether this is a fact of the survey; its answer may be fetched here, with all others."""
         if key in self._answers:
             return True
-        if preparing or key not in {self._key(*one) for one in self._again}:
+        if preparing or key not in self._again:
             return False
-        if not self._answers:
-            self._fetch(self._again)
+        self._since += 1
+        # All cost more than one: where each operation changes something, only one is asked.
+        if self._since == (1 if self._changes <= FEW_CHANGES else 2):
+            self._fetch([one for asked in self._again.values() for one in asked])
         return True
 
     @staticmethod
@@ -202,7 +211,7 @@ class FleetConnector(SSHConnector):
                 self.host.get_fact(cls, **kwargs)
                 if not getattr(cls, "of_the_plan", False):
                     again += recorded[before:]
-        self._again = again
+        self._again = {self._key(*one): [one] for one in again}
         self._fetch(recorded)
 
     def _fetch(self, asked: Asked) -> None:

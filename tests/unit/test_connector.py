@@ -14,7 +14,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from rackpin.connector import FleetConnector, tcp_bytes, with_deadline
+from rackpin.connector import FEW_CHANGES, FleetConnector, tcp_bytes, with_deadline
 from rackpin.facts import Paths, Text
 
 
@@ -39,6 +39,7 @@ class LocalFleet(FleetConnector):
         self.state = type("State", (), {"current_stage": stage})()
         self.host = Host(self)
         self._answers, self._recorded, self.executions, self.misses = {}, None, 0, 0
+        self._again, self._changes, self._since = {}, 0, 0
 
     def run_once(self, command: Any, *_: Any, **arguments: Any) -> tuple[bool, CommandOutput]:
         self.executions += 1
@@ -111,6 +112,37 @@ def test_after_a_change_one_execution_answers_all_facts_again(tmp_path: Path) ->
         assert asked[0] == asked[2] == "new\n" and asked[1][str(path)].kind == "file"
         assert connector.executions == 1 + 2 * number and connector.misses == 0
     assert planned.read_text() == "planned\n", "asked once, before any change"
+
+
+def test_where_much_is_changed_only_what_is_needed_is_asked(tmp_path: Path) -> None:
+    """A node that is built has a change and a fact in turn: all facts each time cost minutes."""
+    connector = LocalFleet(StateStage.Execute)
+    path = tmp_path / "a"
+    facts = [(Text, {"path": str(path)}), (Paths, {"paths": (str(path),)})]
+    connector.survey(facts)
+    for _ in range(FEW_CHANGES + 1):
+        connector.run_shell_command(StringCommand("echo new >>", str(path)))
+    before, lines = connector.executions, FEW_CHANGES + 1
+    assert connector.host.get_fact(Text, path=str(path)) == "new\n" * lines
+    assert not connector._answers and connector.executions == before + 1, "asked alone"
+    for _ in range(3):  # the second brings all
+        assert connector.host.get_fact(Paths, paths=(str(path),))[str(path)].kind == "file"
+        assert connector.host.get_fact(Text, path=str(path)) == "new\n" * lines
+    assert connector.executions == before + 2
+
+
+def test_facts_that_have_no_answer_are_not_fetched_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connector = LocalFleet(StateStage.Execute)
+    fact = (Text, {"path": str(tmp_path / "a")})
+    connector.survey([fact])
+    connector.run_shell_command(StringCommand("true"))
+    asked: list[str] = []
+    monkeypatch.setattr(connector, "feed", lambda text, **_: asked.append(text) or "half a li")
+    for _ in range(3):
+        assert connector.host.get_fact(fact[0], **fact[1]) == ""
+    assert len(asked) == 1
 
 
 def test_an_answer_that_failed_is_not_kept(connector: LocalFleet) -> None:
