@@ -37,6 +37,7 @@ from rackpin.report.history import history
 from rackpin.runwords import (
     deploys_of,
     kept_out_finding,
+    last_error,
     operation_name,
     stage_of,
     stopped_finding,
@@ -54,6 +55,7 @@ class NodeLog:
     operation: str = ""
     error: str = ""
     failed: bool = False
+    failed_op: str = ""  # the hash of the operation that failed; what it printed comes later
     changes: list[str] = field(default_factory=list)
 
 
@@ -118,9 +120,19 @@ class RunLog(BaseStateCallback):
         log.failed = True
         pulse = getattr(host.connector, "pulse", None)
         lost = f" ({pulse.lost})" if pulse is not None and pulse.lost else ""
-        log.error = log.error or f"operation failed: {log.operation}{lost}"
+        if not log.error:
+            log.error, log.failed_op = f"operation failed: {log.operation}{lost}", op_hash
 
     # -- the end --------------------------------------------------------------------
+    def _error(self, name: str) -> str:
+        """Why it stopped, with the last thing that the failing command said."""
+        log, host = self.nodes[name], self.state.inventory.get_host(name)
+        data = self.state.ops.get(host, {}).get(log.failed_op) if log.failed_op else None
+        meta = data.operation_meta if data is not None else None
+        lines = meta.stderr_lines if meta is not None and meta.is_complete() else []
+        said = last_error(lines)
+        return f"{log.error}: {said}" if said else log.error
+
     def node_result(self, name: str) -> NodeResult:
         node, log = self.fleet.nodes[name], self.nodes[name]
         host = self.state.inventory.get_host(name)
@@ -141,7 +153,7 @@ class RunLog(BaseStateCallback):
             state = "failed"
         stopped = state == "quarantined" and log.failed and log.stage != CONNECT
         healthy = state in ("ready", "skipped", "quarantined") and not stopped
-        why = "" if healthy else log.error if stopped else self._why(name)
+        why = "" if healthy else self._error(name) if stopped else self._why(name)
         if state == "quarantined":
             why = f"{kept_out}; stopped at {log.stage}: {why}" if stopped else kept_out
         return NodeResult(
@@ -156,7 +168,7 @@ class RunLog(BaseStateCallback):
         )
 
     def _why(self, name: str) -> str:
-        otherwise = self.nodes[name].error or "the run ended before it was verified"
+        otherwise = self._error(name) or "the run ended before it was verified"
         return first_blocking(self.findings.get(name, []), otherwise)
 
     def all_findings(self) -> list[Finding]:
@@ -166,7 +178,7 @@ class RunLog(BaseStateCallback):
             if result.state in ("unreachable", "failed") and name not in self.findings:
                 found.append(stopped_finding(self.fleet.nodes[name], result))
             elif result.state == "quarantined" and result.stage:
-                found.append(kept_out_finding(result, self.nodes[name].error))
+                found.append(kept_out_finding(result, self._error(name)))
         found += self.session.together_findings
         return found + quarantine.findings(self.fleet)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rackpin.checks.base import mask, one_line
 from rackpin.findings import Evidence, Finding, NodeResult, Outcome
 from rackpin.inventory import Node
 from rackpin.inventory_problems import FLEET
@@ -25,6 +28,17 @@ def stage_of(operation: str) -> str:
     """Operations are named "stage: what"; pyinfra puts an included file's name before that."""
     own = operation.rpartition(" | ")[2]
     return own.split(":", 1)[0] if ":" in own else "other"
+
+
+ERROR = re.compile(r"(?i)\b(error|E:|fatal|failed|denied|no space|cannot|can't|unable)\b|^E: ")
+SAID = 300  # characters of it
+
+
+def last_error(lines: Sequence[str]) -> str:
+    """The last line that tells of an error, else the last one; nothing secret is in it."""
+    said = [line for line in lines if line.strip()]
+    told = [line for line in said if ERROR.search(line)] or said
+    return one_line(mask(told[-1]), SAID) if told else ""
 
 
 def stopped_finding(node: Node, result: NodeResult) -> Finding:

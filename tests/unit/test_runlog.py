@@ -149,3 +149,32 @@ def test_stage_of() -> None:
     assert stage_of("ray: unit") == "ray"
     assert stage_of("deploys/ray.py | ray: file /etc/x") == "ray"
     assert stage_of("something else") == "other"
+
+
+def test_a_failed_operation_is_told_with_its_commands_last_error(run: RunLog) -> None:
+    said = [
+        "error: Failed to download `openai==3.57.0`",
+        "  cause: failed to write, api_key=sk-abcdefghijklmnopqrstuvw: No space left on device",
+        "",
+        "  a hint that helps nobody",
+    ]
+    meta = SimpleNamespace(stderr_lines=said, is_complete=lambda: True)
+    run.state.inventory = Inventory({n: Hashable(h) for n, h in run.state.inventory.items()})
+    run.state.ops = {}
+    log = run.nodes["worker1"]
+    log.stage, log.operation = "python", "python: environment"
+    run.operation_host_error(run.state, SimpleNamespace(name="worker1", connector=None), "h1")
+    assert run.node_result("worker1").reason == "operation failed: python: environment"
+    host = run.state.inventory["worker1"]
+    run.state.ops = {host: {"h1": SimpleNamespace(operation_meta=meta)}}
+    reason = run.node_result("worker1").reason
+    assert "No space left on device" in reason and "sk-abc" not in reason
+    meta.stderr_lines = []
+    assert run.node_result("worker1").reason == "operation failed: python: environment"
+
+
+class Hashable:
+    """A host as pyinfra's state has it: a key of its dictionaries."""
+
+    def __init__(self, host: Any) -> None:
+        self.name, self.connector = host.name, host.connector
