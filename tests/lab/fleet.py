@@ -44,6 +44,11 @@ class Run:
     def tail(self) -> str:
         return self.text[-6000:]
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Remote executions by node, and facts that the survey had missed."""
+        return {key: self.counts[key] for key in ("executions", "misses")}
+
     def node(self, name: str) -> Any:
         assert self.report is not None, self.tail
         return next(n for n in self.report.nodes if n.name == name)

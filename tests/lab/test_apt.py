@@ -391,7 +391,7 @@ def test_the_stages_after_it_agree(pinned: Site) -> None:
     before, asked = pinned.ask(SNAPSHOT), len(pinned.mirror.requests)
     second = pinned.run("deploys/base.py")
     assert second.code == 0, second.tail
-    assert second.counts == {"executions": {HOST: 1}, "misses": 0}, second.tail
+    assert second.asked == {"executions": {HOST: 1}, "misses": 0}, second.tail
     assert pinned.ask(SNAPSHOT) == before and pinned.mirror.requests[asked:] == []
 
 

@@ -178,7 +178,7 @@ def test_cuda_and_nccl(site: FleetLab) -> None:
     assert other == "# switched off by rackpin: /usr/local/cuda/compat"
     again = site.run("cuda", *stack)
     assert changes(again) == []
-    assert again.counts == {"executions": {HOST: 1}, "misses": 0}
+    assert again.asked == {"executions": {HOST: 1}, "misses": 0}
     # somebody points the link elsewhere
     site.ask(HOST, "mkdir -p /opt/cuda-x && ln -sfn /opt/cuda-x /usr/local/cuda")
     assert changes(site.run("cuda", *stack)) == ["cuda: link"]
@@ -196,4 +196,4 @@ def test_cuda_and_nccl(site: FleetLab) -> None:
     assert "no NCCL" in first.text, "the engine's environment has none: said"
     second = site.run("nccl", *stack)
     assert changes(second) == []
-    assert second.counts == {"executions": {HOST: 1}, "misses": 0}
+    assert second.asked == {"executions": {HOST: 1}, "misses": 0}

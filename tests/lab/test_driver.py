@@ -187,7 +187,7 @@ def test_a_second_run_changes_nothing(driven: Site) -> None:
     assert driven.ask(SNAPSHOT) == before
     # the survey, the checks, what an idle node's cards are asked, and the word that stops a node
     # that isn't ready: nothing else is on it
-    assert run.counts == {"executions": {HOST: 4}, "misses": 0}
+    assert run.asked == {"executions": {HOST: 4}, "misses": 0}
 
 
 def test_a_changed_driver_under_an_engine_waits_for_a_wave(driven: Site) -> None:

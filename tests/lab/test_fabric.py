@@ -75,7 +75,7 @@ def test_fabric(site: FleetLab) -> None:
     # -- again: nothing, by the survey alone
     second = site.run("fabric")
     assert changes(second) == []
-    assert second.counts == {"executions": {HOST: 1}, "misses": 0}
+    assert second.asked == {"executions": {HOST: 1}, "misses": 0}
     assert "reboot pending: iommu=pt" in second.text
 
     # -- a bridge that has ACS on again, an edited file, an adapter that came under another name
@@ -104,4 +104,4 @@ def test_the_whole_way_with_cards(site: FleetLab) -> None:
     assert "NCCL_SOCKET_IFNAME==host0" in env
     again = site.run("site")
     assert again.ok and again.node(HOST).changes == []
-    assert again.counts == {"executions": {HOST: 2}, "misses": 0}
+    assert again.asked == {"executions": {HOST: 2}, "misses": 0}
