@@ -152,9 +152,9 @@ def wait_for_boot(state: Any, host: Any, run: RunLog, before: str) -> bool:
         except (ConnectError, OSError, SSHException, EOFError) as error:
             host.log(f"not there yet: {type(error).__name__}")
         host.connector.disconnect()
-    run.nodes[
-        host.name
-    ].error = f"no answer from a new boot within {deadlines.BOOT_S} s: see the node's console"
+    why = f"no answer from a new boot within {deadlines.BOOT_S} s: see the node's console"
+    run.nodes[host.name].error = why
+    host.log(why)  # a run without verify has no other place for it
     return False
 
 
