@@ -1,11 +1,13 @@
-"""Programs of our own that must not outlive the command that started them."""
+"""Runs of pyinfra that a command starts, and that must not outlive it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -23,3 +25,23 @@ def dying_with_parent() -> Callable[[], None]:
             os._exit(1)
 
     return prepare
+
+
+def pyinfra_argv(
+    inventory: str,
+    deploy: str,
+    nodes: Sequence[str],
+    data: Sequence[str],
+    group_data: Sequence[str],
+    flags: Sequence[str] = ("-y",),
+) -> list[str]:
+    """One deploy over some nodes as anybody would call it, by the pyinfra beside this Python."""
+    return [
+        str(Path(sys.executable).with_name("pyinfra")),
+        *flags,
+        inventory,
+        deploy,
+        *(word for name in nodes for word in ("--limit", name)),
+        *(word for item in data for word in ("--data", item)),
+        *(word for folder in group_data for word in ("--group-data", folder)),
+    ]

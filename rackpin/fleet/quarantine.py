@@ -92,53 +92,39 @@ def mark_command(entry: str) -> Command:
 
 
 def findings(fleet: Fleet) -> list[Finding]:
-    """One warning a quarantined node, with the engines that wait for it, and a drained engine."""
+    """A warning for each quarantined node, for each drained engine, and for an open roll."""
     found = []
     for name, entry in fleet.kept_out.items():
         engines = [engine for engine, nodes in fleet.waiting().items() if name in nodes]
         text = f"{name} is quarantined by {entry}"
         if engines:
             text += f"; {', '.join(engines)} can't run without it"
-        found.append(
-            Finding(
-                node=FLEET,
-                check=CHECK,
-                outcome=Outcome.WARN,
-                summary=text,
-                expected="no node is kept out",
-                evidence=Evidence(output=entry),
-                remedy=f"repair it, `rackpin verify {name} --level pair`, then "
-                f"`rackpin quarantine {name} --lift`",
-                source=SOURCE,
-            )
-        )
+        way = f"repair it, `rackpin verify {name} --level pair`, then `rackpin quarantine {name} "
+        found.append(_warning(CHECK, text, "no node is kept out", entry, f"{way}--lift`"))
     if fleet.behind:
         said, waiting = next(iter(fleet.behind.values())), fold(list(fleet.behind))
-        found.append(
-            Finding(
-                node=FLEET,
-                check=ROLL,
-                outcome=Outcome.WARN,
-                summary=f"{said} is not over: {waiting} still wait for it",
-                expected="all nodes have one lock",
-                evidence=Evidence(output="\n".join(fleet.behind)),
-                remedy="see it with rackpin roll --status; go on with --resume, or --abort",
-                source=SOURCE,
-            )
-        )
-    return found + [
-        Finding(
-            node=FLEET,
-            check=DRAINED,
-            outcome=Outcome.WARN,
-            summary=f"{engine} is drained by {entry}: the gateway sends it nothing",
-            expected="every engine gets requests",
-            evidence=Evidence(output=entry),
-            remedy=f"when that is over: rackpin drain {engine} --undo",
-            source=SOURCE,
-        )
-        for engine, entry in fleet.drained.items()
-    ]
+        text = f"{said} is not over: {waiting} still wait for it"
+        way = "see it with rackpin roll --status; go on with --resume, or --abort"
+        nodes = "\n".join(fleet.behind)
+        found.append(_warning(ROLL, text, "all nodes have one lock", nodes, way))
+    for engine, entry in fleet.drained.items():
+        text = f"{engine} is drained by {entry}: the gateway sends it nothing"
+        way = f"when that is over: rackpin drain {engine} --undo"
+        found.append(_warning(DRAINED, text, "every engine gets requests", entry, way))
+    return found
+
+
+def _warning(check: str, summary: str, expected: str, output: str, remedy: str) -> Finding:
+    return Finding(
+        node=FLEET,
+        check=check,
+        outcome=Outcome.WARN,
+        summary=summary,
+        expected=expected,
+        evidence=Evidence(output=output),
+        remedy=remedy,
+        source=SOURCE,
+    )
 
 
 def serials_of(identity: Identity) -> list[str]:

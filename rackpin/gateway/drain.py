@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from rackpin.checks import probe
 from rackpin.checks.base import NO_ANSWER, Command, Output, one_line, unseen
-from rackpin.child import dying_with_parent
+from rackpin.child import dying_with_parent, pyinfra_argv
 from rackpin.inventory import ROOT, Fleet, Instance
 
 REQUEST_S, ASK_S = 5, 20
@@ -45,14 +44,9 @@ def tell(
 
     ``turn``: a lock file of the fleet. Of two that are told at once the older word must not win.
     """
-    argv = [str(Path(sys.executable).with_name("pyinfra")), "-y", str(Path(inventory).absolute())]
-    argv.append(str(ROOT / "deploys" / "gateway.py"))
-    for name in gateways:
-        argv += ["--limit", name]
-    for item in data:
-        argv += ["--data", item]
-    for folder in group_data:
-        argv += ["--group-data", str(Path(folder).absolute())]
+    folders = [str(Path(folder).absolute()) for folder in group_data]
+    stage = str(ROOT / "deploys" / "gateway.py")
+    argv = pyinfra_argv(str(Path(inventory).absolute()), stage, gateways, data, folders)
     try:
         turn.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(turn, timeout=TELL_S):

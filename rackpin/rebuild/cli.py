@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from rackpin import deadlines
+from rackpin.child import pyinfra_argv
 from rackpin.options import inventory_data
 
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130
@@ -94,17 +95,14 @@ def rebuild_command(
         def say(text: str) -> None:
             click.echo(text, err=True)
 
-        options = [word for one in data for word in ("--data", one)]
-        options += [word for one in group_data for word in ("--group-data", one)]
-
         def tell() -> drain.Told:
             gateways = [one.name for one in quarantine.applied(found.fleet).gateways]
             return drain.tell(found.file, data, group_data, gateways, state.turn)
 
         one = Rebuild(
             node, found.fleet, found.lock, found.file, state, reach, key,
-            partial(deploy, found.file, node, options), ask, tell, owner, accept, force, stop_units,
-            console,
+            partial(deploy, found.file, node, data, group_data), ask, tell, owner, accept, force,
+            stop_units, console,
         )  # fmt: skip
         if dry:
             raise SystemExit(one.dry())
@@ -122,10 +120,11 @@ def rebuild_command(
     raise SystemExit(code)
 
 
-def deploy(file: str, node: str, options: Sequence[str], name: str, *more: str) -> int:
+def deploy(
+    file: str, node: str, data: Sequence[str], group_data: Sequence[str], name: str, *flags: str
+) -> int:
     """One deploy of the project for this node only, its output passed through; its exit status."""
-    program = Path(sys.executable).with_name("pyinfra")
-    words = [str(program), *more, file, f"deploys/{name}.py", "--limit", node, *options]
+    words = pyinfra_argv(file, f"deploys/{name}.py", [node], data, group_data, flags)
     sys.stdout.flush()
     process = subprocess.Popen(words)
     try:

@@ -237,6 +237,6 @@ class Acts:
         if not old.ended:
             old.note(END, how=f"taken back by {new}")
         for name, entry in self.state.drained().items():
-            if entry.owner == f"roll {old.plan.roll}":
+            if entry.owner == old.owner:
                 wish = Drain(owner=f"roll {new}", reason=entry.reason, since=entry.since)
                 self.state.drain(name, wish)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from rackpin import deadlines, layout
 from rackpin.adopt.look import look
 from rackpin.checks import probe, procinfo
 from rackpin.checks.base import NO_ANSWER, Command, Output, one_line, unseen
-from rackpin.child import dying_with_parent
+from rackpin.child import dying_with_parent, pyinfra_argv
 from rackpin.desired import Target
 from rackpin.findings import Report
 from rackpin.fleet import quarantine
@@ -160,13 +159,8 @@ class SshHands:
         return wrong
 
     def apply(self, nodes: Sequence[str], log: Path, level: str) -> Applied:
-        program = str(Path(sys.executable).with_name("pyinfra"))
-        argv = [program, "-y", self.raw.file, "deploys/site.py"]
-        argv += [word for name in nodes for word in ("--limit", name)]
-        argv += [word for item in self.data for word in ("--data", item)]
-        argv += [word for folder in self.group_data for word in ("--group-data", folder)]
-        if level:
-            argv += ["--data", f"verify_level={level}"]
+        data = [*self.data, *([f"verify_level={level}"] if level else [])]
+        argv = pyinfra_argv(self.raw.file, "deploys/site.py", nodes, data, self.group_data)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             began = file.tell()

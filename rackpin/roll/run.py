@@ -12,7 +12,7 @@ from rackpin.report.text import duration, fold
 from rackpin.roll.hands import Hands
 from rackpin.roll.model import Progress, Role, Wave
 from rackpin.roll.store import END, Roll, Store
-from rackpin.roll.wave import Halt, WaveRun
+from rackpin.roll.wave import Halt, WaveRun, tell
 
 DONE, FAILED, PAUSED, INTERRUPTED = 0, 1, 3, 130
 AGAIN: Role = "again"
@@ -78,10 +78,7 @@ class Runner:
     def resume(self) -> None:
         """What an earlier call noted last may not have reached every gateway."""
         self.roll.note("resumed")
-        told = self.hands.tell()
-        if not told.good:
-            last = "\n".join(told.text.splitlines()[-8:])
-            raise Halt(f"not every gateway could be told who is drained:\n{last}")
+        tell(self.hands, "who is drained")
 
     def again(self) -> list[Wave]:
         """Units that were begun and not done, one by one: each was in trouble before."""
@@ -134,7 +131,7 @@ def standing(roll: Roll, state: FleetState) -> list[str]:
         if one.state == "failed" and one.why
     ]
     drained = state.drained()
-    mine = [name for name, one in drained.items() if one.owner == f"roll {roll.plan.roll}"]
+    mine = [name for name, one in drained.items() if one.owner == roll.owner]
     if mine:
         lines.append(f"drained for it, and getting no request: {', '.join(mine)}")
     return lines
@@ -152,15 +149,12 @@ def how_to_go_on(roll: Roll) -> str:
 def abort(roll: Roll, hands: Hands, state: FleetState, say: Callable[[str], None]) -> None:
     """Nothing more is begun; an engine that was only drained serves again as before."""
     found = roll.progress()
-    owner = f"roll {roll.plan.roll}"
-    mine = [name for name, one in state.drained().items() if one.owner == owner]
+    mine = [name for name, one in state.drained().items() if one.owner == roll.owner]
     back = [e for e in mine if not _touched(roll, found, e)]
     for name in back:
         state.drain(name, None)
     if mine:
-        told = hands.tell()
-        if not told.good:
-            raise Halt("not every gateway could be told who is drained; see deploys/gateway.py")
+        tell(hands, "who is drained")
     roll.note(END, how="aborted")
     say("aborted: nodes not begun stay as they are")
     if back:

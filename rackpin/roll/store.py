@@ -72,6 +72,11 @@ class Roll:
     def path(self) -> Path:
         return self.directory / "events.jsonl"
 
+    @property
+    def owner(self) -> str:
+        """As which it drains engines."""
+        return f"roll {self.plan.roll}"
+
     def note(self, event: str, **data: Any) -> None:
         """On disk before anything else happens."""
         line: Line = {"at": now(), "event": event}

@@ -19,10 +19,19 @@ from rackpin.roll.store import Roll
 from rackpin.verify.connect import Connections
 
 WATCH_EVERY_S = 5
+LAST = 8  # lines of a failed run of the gateway stage
 
 
 class Halt(Exception):
     """The wave can't go on, and it is no unit's fault; the text says why and what to do."""
+
+
+def tell(hands: Hands, what: str) -> None:
+    """Every gateway learns who is drained; raises :class:`Halt` when one doesn't."""
+    told = hands.tell()
+    if not told.good:
+        last = "\n".join(told.text.splitlines()[-LAST:])
+        raise Halt(f"not every gateway could be told: {what}; see deploys/gateway.py:\n{last}")
 
 
 @dataclass
@@ -76,15 +85,13 @@ class WaveRun:
         level = self.roll.plan.options.level or self.hands.fleet().config.verify_level
         return level if at_least(level, "node") else "node"
 
-    @property
-    def owner(self) -> str:
-        return f"roll {self.roll.plan.roll}"
-
     def mine(self, engines: Iterable[Instance]) -> list[str]:
         """Those that are drained by this roll; what a person drained stays as it is."""
         drained = self.state.drained()
         return [
-            e.name for e in engines if e.name in drained and drained[e.name].owner == self.owner
+            e.name
+            for e in engines
+            if e.name in drained and drained[e.name].owner == self.roll.owner
         ]
 
     # -- events -------------------------------------------------------------------------
@@ -140,7 +147,7 @@ class WaveRun:
         drained = self.state.drained()
         for engine in self.engines(self.stopping):
             if engine.name not in drained:
-                wish = Drain(owner=self.owner, reason="it is being changed", since=now())
+                wish = Drain(owner=self.roll.owner, reason="it is being changed", since=now())
                 self.state.drain(engine.name, wish)
         names = [engine.name for engine in self.engines(self.stopping)]
         if not names:
@@ -149,10 +156,7 @@ class WaveRun:
         self.wait()
 
     def tell(self, text: str) -> None:
-        told = self.hands.tell()
-        if not told.good:
-            last = "\n".join(told.text.splitlines()[-8:])
-            raise Halt(f"not every gateway could be told: {text}; see deploys/gateway.py:\n{last}")
+        tell(self.hands, text)
         self.say(text)
 
     def wait(self) -> None:
