@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyinfra.api import FactBase
 from pyinfra.api.exceptions import FactProcessError
@@ -31,14 +31,22 @@ class PathState:
 
 
 ABSENT = PathState("absent")
+OTHER = PathState("other")  # a device, a socket
 
-_PATHS = r"""for p in {paths}; do
-if [ -L "$p" ]; then printf 'link|||||%s||%s\n' "$(readlink "$p")" "$p"
-elif [ -f "$p" ]; then printf 'file|%s||%s|%s|%s\n' "$(stat -c '%a|%U|%G' "$p")" \
-  "$(sha256sum <"$p" | cut -d' ' -f1)" "$(head -n 2 "$p" | head -c 300 | base64 -w 0)" "$p"
-elif [ -d "$p" ]; then printf 'directory|%s||||%s\n' "$(stat -c '%a|%U|%G' "$p")" "$p"
-elif [ -e "$p" ]; then printf 'other|||||||%s\n' "$p"
-else printf 'absent|||||||%s\n' "$p"; fi; done"""
+# One program for all paths each, as most of a run's paths are asked in one go.
+_PATHS = r"""set -- {paths}
+for p; do shift
+  if [ -L "$p" ]; then printf 'link|%s|%s\n' "$p" "$(readlink "$p")"
+  elif [ -e "$p" ]; then set -- "$@" "$p"
+  else printf 'absent|%s\n' "$p"; fi
+done
+[ $# -eq 0 ] || stat -c 'is|%n|%F|%a|%U|%G' -- "$@"
+for p; do shift; [ ! -f "$p" ] || set -- "$@" "$p"; done
+[ $# -eq 0 ] || {{ sha256sum -- "$@" | while read -r sum p; do echo "sum|$p|$sum"; done
+  awk 'FNR <= 2 {{ text = substr($0, 1, 150); gsub(/[^ -~\t]/, "?", text)
+      print "line|" FILENAME "|" text }}
+    FNR >= 2 {{ nextfile }}' "$@"; }}"""
+KINDS = {"directory": "directory", "regular file": "file", "regular empty file": "file"}
 
 
 class Paths(FactBase[dict[str, PathState]]):
@@ -51,20 +59,22 @@ class Paths(FactBase[dict[str, PathState]]):
         return _PATHS.format(paths=quoted)
 
     def process(self, output: list[str]) -> dict[str, PathState]:
-        states = {}
+        states: dict[str, PathState] = {}
         for line in output:
-            fields = line.split("|")
-            kind, path = fields[0], fields[-1]
-            if kind == "link":
-                states[path] = PathState("link", target=fields[5])
-            elif kind == "file":
-                _, mode, owner, group, _, sha256, lines, _ = fields
-                text = base64.b64decode(lines).decode("utf-8", "replace")
-                states[path] = PathState("file", mode, owner, group, sha256, first_lines=text)
-            elif kind == "directory":
-                states[path] = PathState("directory", *fields[1:4])
-            else:
-                states[path] = PathState(kind)
+            what, path, rest = (*line.split("|", 2), "")[:3]
+            if what == "absent":
+                states[path] = ABSENT
+            elif what == "link":
+                states[path] = PathState("link", target=rest)
+            elif what == "is":
+                kind, mode, owner, group = rest.split("|")
+                known = KINDS.get(kind)
+                states[path] = PathState(known, mode, owner, group) if known else OTHER
+            elif what == "sum":
+                states[path] = replace(states[path], sha256=rest)
+            elif what == "line":
+                before = states[path].first_lines
+                states[path] = replace(states[path], first_lines=f"{before}{rest}\n")
         return states
 
 
@@ -143,21 +153,24 @@ class Users(FactBase[dict[str, str]]):
 
 _SURVEY = r"""section() { echo "@@ $1"; }
 section os; cat /etc/os-release
-section arch; uname -m
-section kernel; uname -r
+set -- $(uname -nrm) # in this order, whatever the order of its options
+section hostname; echo "$1"
+section kernel; echo "$2"
+section arch; echo "$3"
 section boot_id; cat /proc/sys/kernel/random/boot_id
 section epoch; date +%s.%N
-section hostname; hostname
 section virt; systemd-detect-virt 2>/dev/null
 section addresses; ip -o -4 addr show
 section route; {route}
 section swaps; cat /proc/swaps
 section dpkg; ls /var/lib/dpkg/updates 2>/dev/null; dpkg --audit
-section space; for d in / /opt /var/lib; do
-  [ -d $d ] && df -B1 --output=target,avail $d | tail -n 1 | sed "s|^|$d |"; done
+section space; set -- /; for d in /opt /var/lib; do [ ! -d $d ] || set -- "$@" $d; done
+df -B1 --output=avail "$@" | { read -r _; for d; do read -r v && echo "$d $v"; done; }
 section listeners; ss -H -ltnp | while read -r line; do
-  pid=$(echo "$line" | sed -n 's/.*pid=\([0-9]*\).*/\1/p')
-  group=$([ -n "$pid" ] && tr '\n' ' ' <"/proc/$pid/cgroup" 2>/dev/null)
+  pid=${line#*pid=} group=
+  if [ "$pid" != "$line" ]; then
+    while read -r g; do group="$group$g "; done 2>/dev/null <"/proc/${pid%%[!0-9]*}/cgroup"
+  fi
   echo "$line | $group"; done
 section thp; cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null
 section thp_writable; [ -w /sys/kernel/mm/transparent_hugepage/enabled ] && echo yes

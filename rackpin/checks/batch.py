@@ -27,7 +27,8 @@ CLOCK = "batch.clock"  # pseudo output: "SENT RECEIVED START END", seconds since
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]*")
 
 # Traps first: whatever ends the script, nothing of it stays. The whole is one function, so
-# that a script cut on its way is a syntax error and not half a run.
+# that a script cut on its way is a syntax error and not half a run. Builtins wherever they do: a
+# program more for each command was half of what a node had to do.
 _HEAD = """\
 rackpin_batch() {
 N=@nonce@
@@ -36,31 +37,56 @@ PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; export PATH
 umask 077
 D=$(mktemp -d /run/rackpin-verify.XXXXXXXX 2>/dev/null) || D=$(mktemp -d) || return 70
 stop() {
-  for f in "$D"/*.pid; do [ -f "$f" ] && kill "$(cat "$f")" 2>/dev/null; done
+  for f in "$D"/*.pid; do
+    p=; read -r p 2>/dev/null <"$f"
+    [ -z "$p" ] || kill "$p" 2>/dev/null
+  done
   rm -rf "$D"
 }
 trap stop EXIT
 trap 'exit 143' HUP INT TERM PIPE
-T0=$(date +%s)
+now() { read -r s _ </proc/uptime; ms=${s#*.}; ms=$(( ${s%.*} * 1000 + (1$ms - 100) * 10 )); }
+now; T0=$ms
 run() {
-  left=$(( @budget@ - $(date +%s) + T0 ))
+  now; t0=$ms
+  left=$(( @budget@ - (t0 - T0) / 1000 ))
   [ "$left" -gt 0 ] || return 0
   [ "$left" -lt "$2" ] || left=$2
-  s=$(date +%s%N)
   ( ulimit -f "$3"; exec timeout -k @kill@ "$left" sh "$D/$1.sh" ) \\
     <"$D/$1.in" >"$D/$1.out" 2>"$D/$1.err" &
-  t=$!; echo "$t" >"$D/$1.pid"; wait "$t"; r=$?; rm -f "$D/$1.pid"
-  echo "$r $(( ($(date +%s%N) - s) / 1000000 ))" >"$D/$1.rc"
+  t=$!; echo "$t" >"$D/$1.pid"; wait "$t"; r=$?; : >"$D/$1.pid"
+  now; echo "$r $(( ms - t0 )) $4" >"$D/$1.rc"
 }
-emit() {
-  [ -s "$D/$1.rc" ] || return 0
-  read -r r ms <"$D/$1.rc"
-  echo "$N begin $2 $r $ms $(( $(wc -c <"$D/$1.out") )) $(( $(wc -c <"$D/$1.err") ))"
-  head -c @stdout@ "$D/$1.out" | base64
-  echo "$N stderr"
-  head -c @stderr@ "$D/$1.err" | base64
-  echo "$N end $2"
+part() { # FILE SIZE KEPT
+  [ "$2" -gt 0 ] || return 0
+  if [ "$2" -gt "$3" ]; then head -c "$3" "$1" | base64; else base64 "$1"; fi
 }
+flush() { # every answer that is there and was not given yet; each is given once
+  set --
+  n=0; while [ "$n" -lt @count@ ]; do
+    if [ -s "$D/$n.rc" ]; then
+      set -C; if true 2>/dev/null >"$D/$n.sent"; then set -- "$@" $n.out $n.err; fi; set +C
+    fi
+    n=$(( n + 1 ))
+  done 2>/dev/null
+  [ $# -gt 0 ] || return 0
+  ( cd "$D" && wc -c "$@" ) | while read -r size f; do
+    n=${f%.*}
+    case $f in
+    *.out) size_out=$size ;;
+    *.err)
+      read -r r ms name <"$D/$n.rc"
+      echo "$N begin $name $r $ms $size_out $size"
+      part "$D/$n.out" "$size_out" @stdout@
+      echo "$N stderr"
+      part "$D/$n.err" "$size" @stderr@
+      echo "$N end $name" ;;
+    esac
+  done
+}
+# A command that no signal ends (a dead share, a dead driver) must not take the others with it.
+( sleep $(( @budget@ + @kill@ )) >/dev/null 2>&1 & echo $! >"$D/sleep.pid"; wait $!; flush ) &
+echo $! >"$D/watch.pid"
 """
 
 
@@ -78,6 +104,7 @@ def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) ->
             raise ValueError(f"command name {name!r} is used twice")
     values = {
         "nonce": nonce,
+        "count": len(commands),
         "budget": budget_s,
         "kill": KILL_AFTER_S,
         "stdout": KEPT_STDOUT,
@@ -86,33 +113,36 @@ def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) ->
     head = re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), _HEAD)
     lines = [head.rstrip("\n"), 'echo "$N start $(date +%s%N)"']
     for number, command in enumerate(commands):
-        lines += _here(f'"$D/{number}.sh"', command.shell, nonce)
-        lines += _here(f'"$D/{number}.in"', command.stdin, nonce)
+        lines.append(_file(f'"$D/{number}.sh"', command.shell))
+        lines.append(_file(f'"$D/{number}.in"', command.stdin))
     numbered = list(enumerate(commands))
     slow = [(n, c) for n, c in numbered if c.slow]
     cheap = [(n, c) for n, c in numbered if not c.slow]
     # Cheap ones first: the probes' own sockets and processes must not be among what they see.
     for number, command in cheap:
-        lines.append(f"run {number} {_bounds(command)}; emit {number} {command.name}")
-    lines.append("W=")
+        lines.append(f"run {number} {_bounds(command)}")
+    lines.append("flush; W=")
     for number, command in slow:
         lines.append(f'run {number} {_bounds(command)} & W="$W $!"')
-    lines.append("for p in $W; do wait $p; done")
-    lines += [f"emit {number} {command.name}" for number, command in slow]
+    lines += ["for p in $W; do wait $p; done", "flush"]
     lines += ['echo "$N done $(date +%s%N)"', "}", "rackpin_batch"]
     return "\n".join(lines) + "\n"
 
 
 def _bounds(command: Command) -> str:
-    """Seconds, and blocks of the largest file it may write."""
-    return f"{math.ceil(command.deadline_s)} {'unlimited' if command.writes else FILE_BLOCKS}"
+    """Seconds, blocks of the largest file it may write, and its name."""
+    blocks = "unlimited" if command.writes else FILE_BLOCKS
+    return f"{math.ceil(command.deadline_s)} {blocks} {command.name}"
 
 
-def _here(path: str, text: str, nonce: str) -> list[str]:
-    if not text:
-        return [f": >{path}"]
-    end = f"TEXT_{nonce}"
-    return [f"cat >{path} <<'{end}'", text.rstrip("\n"), end]
+def quoted(text: str) -> str:
+    """For sh; shorter than shlex.quote where many quotes are in it."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _file(path: str, text: str) -> str:
+    """A line that writes it; printf is the shell's own."""
+    return f"printf '%s\\n' {quoted(text.rstrip(chr(10)))} >{path}" if text else f": >{path}"
 
 
 def split(text: str | Iterable[str], nonce: str) -> dict[str, Output]:

@@ -11,13 +11,22 @@ from rackpin.findings import Finding, Level
 EXPECTED = "the node's own name and all other nodes' names give their inventory addresses"
 
 
+# Each name's first line has its canonical name too. One program asks for all, else, where one isn't
+# known, one for each: 256 of them on each of 256 nodes were most of what verify cost.
+_ASK = """\
+h=$(uname -n); echo "## self $h"; getent ahostsv4 "$h"
+set -- {names}
+if all=$(getent ahostsv4 "$@") && [ "$(echo "$all" | awk 'NF > 2' | wc -l)" -eq $# ]; then
+  echo "$all" | awk -v names="$*" 'BEGIN {{ split(names, name, " ") }}
+    NF > 2 {{ print "## " name[++n] }} {{ print }}'
+else
+  for n; do echo "## $n"; getent ahostsv4 "$n"; done
+fi
+echo '## end'"""
+
+
 def command(ctx: Context) -> Command:
-    names = " ".join(ctx.fleet.nodes)
-    shell = (
-        'h=$(uname -n); echo "## self $h"; getent ahostsv4 "$h"; '
-        f'for n in {names}; do echo "## $n"; getent ahostsv4 "$n"; done; echo "## end"'
-    )
-    return Command("hosts", shell, deadline_s=15)
+    return Command("hosts", _ASK.format(names=" ".join(ctx.fleet.nodes)), deadline_s=15)
 
 
 class Hosts:

@@ -40,10 +40,8 @@ def command(ctx: Context) -> Command:
     globs = " ".join(f"{directory}/*.conf" for directory in _DIRS)
     shell = f"""\
 echo '## live'
-for k in {" ".join([*wish, *skip])}; do
-  f=/proc/sys/$(echo "$k" | tr . /)
-  if [ -r "$f" ]; then printf '%s = %s\\n' "$k" "$(tr '\\n\\t' '  ' <"$f")"; fi
-done
+cd /proc/sys && grep -sH '' {" ".join(key.replace(".", "/") for key in [*wish, *skip])} |
+  sed 's/:/ = /'
 echo '## owned'; cat {OWNED} 2>&1
 echo '## files'; grep -sHE '^[[:space:]]*-?[a-z][^#;]*=' {globs} /etc/sysctl.conf
 echo '## end'

@@ -1,6 +1,6 @@
 # What a node is made of, from /sys, /proc and its ssh keys; `root` is empty except in tests.
 part() { echo "@@ $1"; }
-value() { if [ -r "$1" ]; then tr -d '\n' <"$1" 2>/dev/null; fi; }
+value() { w=; if [ -r "$1" ]; then read -r w <"$1"; printf '%s' "$w"; fi; } 2>/dev/null
 slot() { s=$(readlink -f "$1" 2>/dev/null); echo "${s##*/}"; }
 
 part board

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -68,6 +70,43 @@ def test_the_budget_bounds_the_whole_and_the_rest_gets_no_turn() -> None:
     assert time.monotonic() - started < 12
     assert outputs["c0"].timed_out
     assert "c4" not in outputs
+
+
+def test_what_no_signal_ends_does_not_take_the_others_with_it() -> None:
+    """As a process that waits for a dead share; here it stops the one that would end it."""
+    commands = [Command("before", "echo here"), Command("stuck", "kill -STOP $PPID; sleep 60")]
+    text = batch.script([*commands, Command("after", "echo x")], NONCE, budget_s=1)
+    shell = subprocess.Popen(
+        ["sh", "-s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    try:
+        assert shell.stdin is not None and shell.stdout is not None
+        shell.stdin.write(text)
+        shell.stdin.close()
+        lines, started = [], time.monotonic()
+        for line in shell.stdout:
+            lines.append(line)
+            if line == f"{NONCE} end before\n":
+                break
+        assert time.monotonic() - started < 1 + batch.KILL_AFTER_S + 3
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        subprocess.run(["pkill", "-KILL", "-f", f"timeout -k {batch.KILL_AFTER_S} 1 sh /"])
+        shell.wait(10)
+    outputs = batch.split(lines, NONCE)
+    assert outputs["before"].stdout == "here\n" and outputs.keys() == {"before"}
+
+
+def test_nothing_of_it_runs_on() -> None:
+    before = sleeps()
+    execute(batch.script([Command("a", "echo a"), Command("b", "echo b", slow=True)], NONCE, 4321))
+    assert sleeps() == before == 0
+
+
+def sleeps() -> int:
+    wanted = f"sleep {4321 + batch.KILL_AFTER_S}"
+    done = subprocess.run(["pgrep", "-fc", wanted], capture_output=True, text=True, check=False)
+    return int(done.stdout)
 
 
 def test_a_flood_of_output_is_cut_and_said_so() -> None:

@@ -21,6 +21,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_config, ctx_host, ctx_inventory, ctx_state
 
 from rackpin import deploy, runlog
+from rackpin.checks.batch import quoted
 from rackpin.connector import FleetConnector, raw
 from rackpin.inventory import ROOT
 from rackpin.inventory_check import fleet_from_pyinfra
@@ -85,9 +86,11 @@ class Host:
         """As the node would: its own programs come first, its own /sys is looked at."""
         if not stdin:
             self.asked.append(text)
-        here = f"root={self.home}/root"
+        here, none = f"root={self.home}/root\n", "root=''\n"
         both = [
-            part.replace("root=''\n", f"{here}\n").replace("\nPATH=", f"\nPATH={self.bin}:")
+            part.replace(none, here)
+            .replace(quoted(none)[1:-1], here)  # a command inside of a script
+            .replace("\nPATH=", f"\nPATH={self.bin}:")
             for part in (text, stdin)
         ]
         done = subprocess.run(

@@ -63,7 +63,7 @@ class WishedHost:
     @cached_property
     def directories(self) -> dict[str, str]:
         return {
-            one.path: f"directory|{one.mode}|{one.owner}|{one.group}||||{one.path}"
+            one.path: f"is|{one.path}|directory|{one.mode}|{one.owner}|{one.group}"
             for wish in self.wishes
             for one in wish.directories
         }
@@ -76,15 +76,16 @@ class WishedHost:
 
     def path(self, path: str) -> str:
         if file := self.files.get(path):
-            first = base64.b64encode(file.content.encode()[:300]).decode()
-            return f"file|{file.mode}|{file.owner}|{file.group}||{file.sha256}|{first}|{path}"
+            is_file = f"is|{path}|regular file|{file.mode}|{file.owner}|{file.group}"
+            first = [f"line|{path}|{line}" for line in file.content.splitlines()[:2]]
+            return "\n".join([is_file, f"sum|{path}|{file.sha256}", *first])
         if path in self.links:
-            return f"link|||||{self.links[path]}||{path}"
+            return f"link|{path}|{self.links[path]}"
         if path in self.directories:
             return self.directories[path]
         if path == complete_mark(self.target.lock):
-            return f"file|644|root|root||{'0' * 64}||{path}"
-        return f"absent|||||||{path}"
+            return f"is|{path}|regular file|644|root|root\nsum|{path}|{'0' * 64}"
+        return f"absent|{path}"
 
     def survey(self, head_address: str) -> str:
         version = self.target.os_key.partition("-")
@@ -100,7 +101,7 @@ class WishedHost:
             "route": f"{head_address} dev {INTERFACE} src {self.target.node.address} uid 0",
             "swaps": "Filename Type Size Used Priority",
             "dpkg": "",
-            "space": "/ / 900000000000\n/opt /opt 900000000000",
+            "space": "/ 900000000000\n/opt 900000000000",
             "listeners": "",
             "thp": "always [madvise] never",
             "thp_writable": "yes",
