@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import httpx
-
 from rackpin import deadlines
 from rackpin.bundle.model import MANIFEST, BundleError, parse_manifest
 from rackpin.stack.content import Lock
@@ -13,6 +11,8 @@ from rackpin.stack.content import Lock
 
 def problems(url: str, lock: Lock) -> list[str]:
     """Why nodes can't be built from the bundle at ``url``; empty when they can."""
+    import httpx  # late: only a site with a bundle asks
+
     place = f"{url.rstrip('/')}/{MANIFEST}"
     try:
         # no proxy: the nodes ask this address directly too

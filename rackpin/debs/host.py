@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rackpin.debs.base import Base
-from rackpin.debs.closure import resolve
 from rackpin.debs.families import load_family
-from rackpin.debs.indices import fetch_indices
 from rackpin.debs.model import Closure, Deb, Wanted
 from rackpin.debs.sources import repositories
-from rackpin.debs.transport import Transport
+
+if TYPE_CHECKING:
+    from rackpin.debs.base import Base
+    from rackpin.debs.transport import Transport
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ def resolve_host(
     Only the origins that something is asked from are fetched. Raises :class:`Unreachable` when
     a repository does not answer, :class:`DebError` for everything else.
     """
+    # late: only who locks needs them, and every run over a fleet loads this module
+    from rackpin.debs.closure import resolve
+    from rackpin.debs.indices import fetch_indices
+
     wanted_origins = {item.origin for item in asked} | {"os"}
     if driver:
         wanted_origins.add(driver.origin)

@@ -49,10 +49,12 @@ class Ended:
 def run(argv: Sequence[str], env: Mapping[str, str], cwd: Path, deadline_s: float) -> Ended:
     """Run a program; BenchError when it passes its deadline."""
     load = os.getloadavg()[0]
+    # An operator's machine keeps compiled modules, also of the tools that are compared.
+    usual = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     began = time.monotonic()
     process = subprocess.Popen(
         argv,
-        env={**os.environ, **env},
+        env={**usual, **env},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
