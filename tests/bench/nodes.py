@@ -6,6 +6,7 @@ and ``/var/lib/rackpin`` do, and no stage can tell them from hosts (``nodes.sh``
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from rackpin.lab import ssh
 from rackpin.lab.process import run
+from rackpin.stack import serve
 from tests.bench.measure import BenchError
 from tests.lab.fleet import FleetLab
 
@@ -72,8 +74,21 @@ class Nodes:
             if done.returncode:
                 raise BenchError(f"the nodes could not be made: {done.stderr[-2000:]}")
             self.made = count
+        self._write_inventory()
         self._write_known_hosts()
         self._wait(count)
+
+    def _write_inventory(self) -> None:
+        """What the inventories need, so that they import nothing of the lab."""
+        lab = self.site.lab
+        others = [(name_of(n), address_of(n)) for n in range(1, self.made)]
+        given = {
+            "fleet": lab.name,
+            "wheelhouse_url": f"http://{lab.control_address}:{serve.PORT}",
+            "ssh_key": str(lab.ssh_key),
+            "nodes": [(name_of(0), self.address), *others],
+        }
+        (self.directory / "nodes.json").write_text(json.dumps(given))
 
     def _write_known_hosts(self) -> None:
         lines = self.site.lab.known_hosts.read_text().splitlines()

@@ -13,7 +13,10 @@ import rackpin.report
 
 STYLE = Path(rackpin.report.__file__).parent / "report.css"
 Run = Mapping[str, Any]
-# What the project wants of each ratio, by tool and number of nodes.
+# Rackpin's two runs of a comparison: the stages that put what the others look after on the nodes,
+# with the survey of the fleet; and all of site.py, verify included, with one node more, the head.
+SAME, WHOLE = "no-op, the same stages", "no-op, all stages and verify"
+# What the project wants of each ratio of the same stages, by tool and number of nodes.
 WANTED = {("ansible", 8): 30.0, ("stock", 32): 4.0}
 
 
@@ -21,22 +24,25 @@ def ratios(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """How many times longer the others take than rackpin, over the same nodes."""
     found = []
     compared = [run for run in runs if run["step"] == "compare"]
-    # rackpin's runs have the head too
-    ours = {run["nodes"] - 1: run for run in compared if run["tool"] == "rackpin"}
-    for run in compared:
-        if run["tool"] == "rackpin" or run["nodes"] not in ours:
-            continue
-        own = ours[run["nodes"]]
-        found.append(
-            {
-                "tool": run["tool"],
-                "nodes": run["nodes"],
-                "wall": run["wall_s"] / own["wall_s"],
-                "cpu": run["cpu_s"] / own["cpu_s"],
-                "operations": run["more"]["operations"],
-                "wanted": WANTED.get((run["tool"], run["nodes"])),
-            }
-        )
+    others = [run for run in compared if run["tool"] != "rackpin"]
+    for kind, more in ((SAME, 0), (WHOLE, 1)):
+        ours = {
+            r["nodes"] - more: r for r in compared if (r["tool"], r["kind"]) == ("rackpin", kind)
+        }
+        for run in others:
+            if (own := ours.get(run["nodes"])) is None:
+                continue
+            found.append(
+                {
+                    "tool": run["tool"],
+                    "nodes": run["nodes"],
+                    "kind": kind.partition(", ")[2],
+                    "wall": run["wall_s"] / own["wall_s"],
+                    "cpu": run["cpu_s"] / own["cpu_s"],
+                    "operations": run["more"]["operations"],
+                    "wanted": WANTED.get((run["tool"], run["nodes"])) if kind == SAME else None,
+                }
+            )
     return found
 
 

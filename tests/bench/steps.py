@@ -13,9 +13,12 @@ from rackpin.inventory import ROOT
 from tests.bench import ansible, relay
 from tests.bench.measure import BenchError, Ended, Measured, counted, measured, median_of, run
 from tests.bench.nodes import Nodes
-from tests.bench.work import fetch, work
+from tests.bench.page import SAME, WHOLE
+from tests.bench.work import COMPARED, fetch, work
 
 DEADLINE_S = 900.0  # of one run; what a benchmark may take at most on a slow machine
+SITE = ("deploys/site.py",)
+STAGES = tuple(f"deploys/{stage}.py" for stage in COMPARED)
 BIN = Path(sys.executable).parent
 # The one-line change: one kernel setting, which is a line of a file that base owns.
 SETTING = ("net.ipv4.tcp_fin_timeout", 61)
@@ -33,7 +36,9 @@ class Bench:
     found: list[Measured] = field(default_factory=list)
 
     # -- rackpin -----------------------------------------------------------------
-    def site(self, count: int, *options: str, limit: str = "") -> Ended:
+    def site(
+        self, count: int, *options: str, limit: str = "", deploys: Sequence[str] = SITE
+    ) -> Ended:
         """``pyinfra … deploys/site.py``; BenchError unless every node ends ready."""
         directory = self.nodes.directory
         env = {
@@ -44,7 +49,7 @@ class Bench:
             "PYTHONPATH": str(ROOT),
             **self.nodes.environment,
         }
-        argv = [str(BIN / "pyinfra"), "-y", "tests/bench/inventory.py", "deploys/site.py"]
+        argv = [str(BIN / "pyinfra"), "-y", "tests/bench/inventory.py", *deploys]
         argv += ["--data", f"report_dir={directory}/reports", *options]
         argv += ["--limit", limit] if limit else []
         (directory / "counts.json").unlink(missing_ok=True)
@@ -55,14 +60,23 @@ class Bench:
             )
         return ended
 
-    def noop(self, step: str, count: int, kind: str = "no-op") -> None:
+    def noop(
+        self,
+        step: str,
+        count: int,
+        kind: str = "no-op",
+        limit: str = "",
+        deploys: Sequence[str] = SITE,
+    ) -> None:
+        """A run over ``count`` nodes, or without the head's over those that are left."""
         runs = []
         for _ in range(self.repeat):
-            ended = self.site(count)
+            ended = self.site(count, limit=limit, deploys=deploys)
             if CHANGED.search(ended.text):
                 raise BenchError(f"a run over {count} node(s) changed something:\n{said(ended)}")
             more = counted(self.nodes.directory / "counts.json")
-            runs.append(measured(step, "rackpin", kind, count, ended, **more))
+            asked = count - 1 if limit else count
+            runs.append(measured(step, "rackpin", kind, asked, ended, **more))
         self.add(median_of(runs))
 
     def change(self, step: str, count: int) -> None:
@@ -112,7 +126,8 @@ class Bench:
         for count in counts:
             self.settle(count + 1)  # the head has Ray's files too, so it isn't compared
             fetch(self.nodes, count, wanted)
-            self.noop("compare", count + 1)
+            self.noop("compare", count + 1, WHOLE)
+            self.noop("compare", count + 1, SAME, limit="monitoring", deploys=STAGES)
             inventory, playbook = ansible.write(self.nodes, count, wanted)
             env = ansible.environment(self.nodes, count)
             argv = [str(program), "-i", str(inventory), str(playbook)]

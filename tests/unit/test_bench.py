@@ -19,9 +19,8 @@ def ended(text: str, code: int = 0) -> measure.Ended:
     return measure.Ended(code, text, 1.0, 0.5, 50.0, 0.1)
 
 
-def run(tool: str, nodes: int, wall: float, **more: Any) -> dict[str, Any]:
-    one = measure.Measured("compare", tool, "no-op", nodes, wall, wall / 2, 80.0, 0.1, more)
-    return one.as_json()
+def run(tool: str, nodes: int, wall: float, kind: str = "no-op", **more: Any) -> dict[str, Any]:
+    return measure.Measured("compare", tool, kind, nodes, wall, wall / 2, 80.0, 0.1, more).as_json()
 
 
 def test_cpu_and_memory_of_a_child_are_its_own(tmp_path: Path) -> None:
@@ -34,10 +33,12 @@ def test_cpu_and_memory_of_a_child_are_its_own(tmp_path: Path) -> None:
 
 
 def test_ratios_are_of_the_same_nodes() -> None:
-    runs = [run("rackpin", 9, 2.0), run("ansible", 8, 70.0, operations=44)]
-    runs += [run("stock", 32, 9.0, operations=44)]  # rackpin's over 33 is missing
-    (one,) = page.ratios(runs)
-    assert (one["tool"], one["wall"], one["wanted"]) == ("ansible", 35.0, 30.0)
+    runs = [run("rackpin", 9, 4.0, page.WHOLE), run("rackpin", 8, 2.0, page.SAME)]
+    runs += [run("ansible", 8, 70.0, operations=44)]
+    runs += [run("stock", 32, 9.0, operations=44)]  # rackpin's over 32 is missing
+    same, whole = page.ratios(runs)
+    assert (same["tool"], same["wall"], same["wanted"]) == ("ansible", 35.0, 30.0)
+    assert (whole["tool"], whole["wall"], whole["wanted"]) == ("ansible", 17.5, None)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_the_relay_adds_a_round_trip() -> None:
 
 
 def test_the_page_stands_alone_and_says_what_is_not_met() -> None:
-    runs = [run("rackpin", 9, 2.0), run("ansible", 8, 40.0, operations=44)]
+    runs = [run("rackpin", 8, 2.0, page.SAME), run("ansible", 8, 40.0, operations=44)]
     text = page.render(
         {"at": "<now>", "machine": measure_machine(), "versions": {}, "measurements": runs}
     )
