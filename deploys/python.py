@@ -12,5 +12,6 @@ environment(
     lock=lock,
     url=node.target.fleet.config.wheelhouse_url,
     stage=wish,
+    share=node.target.fleet.share(node.target.node),
 )
 activate(name="python: current link", lock=lock, stage=wish)

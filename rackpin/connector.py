@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -76,6 +77,8 @@ class FleetConnector(SSHConnector):
         self._since = 0  # facts that were asked since the last change
         self.executions = 0  # remote executions and file transfers of this run
         self.misses = 0  # facts that had to be asked one by one
+        self.stage = ""  # of the operation that is under way
+        self.working: dict[str, float] = {}  # seconds of operations' own commands, by stage
 
     @staticmethod
     def make_names_data(name: str) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
@@ -134,7 +137,13 @@ class FleetConnector(SSHConnector):
             self.misses += 1
         elif not fact:
             self._changed()  # whatever it is, the node may differ now
-        return self.run_once(command, print_output, print_input, **arguments)
+        began = time.monotonic()
+        try:
+            return self.run_once(command, print_output, print_input, **arguments)
+        finally:
+            if not preparing and not fact:
+                took = time.monotonic() - began
+                self.working[self.stage] = self.working.get(self.stage, 0.0) + took
 
     def run_once(
         self,

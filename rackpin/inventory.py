@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rackpin.findings import Level
+from rackpin.stack.share import Share, Transfers
 
 ROOT = Path(__file__).resolve().parent.parent
 # Groups that a stage serves; a node may be in others too (racks, tenants), never only in those.
@@ -190,6 +191,7 @@ class FleetConfig(Model):
     sysctl_skip: list[str] = Field(default_factory=list)
     bundle: BundleConfig | None = None  # None: nodes have other ways out
     wheelhouse_url: str  # where nodes fetch wheels, e.g. http://10.0.0.5:8900; a bundle has its own
+    transfers: Transfers = Transfers()  # of wheels, while nodes are built
     time_servers: list[str] = Field(default_factory=list)  # empty: the OS's own
     extra_hosts: dict[str, str] = Field(default_factory=dict)  # name -> address for /etc/hosts
     extra_listeners: list[Port] = Field(default_factory=list)  # TCP ports of the site's own agents
@@ -286,6 +288,12 @@ class Fleet(Model):
     def ray_nodes(self) -> list[Node]:
         """Nodes that must be in Ray, all alike; one that a roll left behind may be or not."""
         return [n for n in self.nodes.values() if self.in_ray(n) and n.name not in self.behind]
+
+    def share(self, node: Node) -> Share | None:
+        """The node's part in handing wheels on, if this fleet does."""
+        transfers = self.config.transfers
+        others = sorted(n.address for n in self.nodes.values())
+        return Share(transfers, node.address, others) if transfers.neighbours else None
 
     def in_ray(self, node: Node) -> bool:
         """It belongs to Ray and nobody keeps it out."""

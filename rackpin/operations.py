@@ -23,6 +23,7 @@ from rackpin.facts import ABSENT, Packages, Paths, PathState, Text, Units, Users
 from rackpin.isolated import operation, refuse
 from rackpin.stack.environment import activate_script, build_script, env_path
 from rackpin.stack.lock import Lock
+from rackpin.stack.share import Share
 from rackpin.stages.python import complete_mark
 
 # An apt that never asks, never restarts a service, and installs nothing that nobody signed.
@@ -208,18 +209,19 @@ OWNED_BLOCK = "# begin rackpin"
 
 
 @operation()
-def environment(lock: Lock, url: str, stage: Desired) -> Iterator[Any]:
+def environment(lock: Lock, url: str, stage: Desired, share: Share | None) -> Iterator[Any]:
     """
     Build the lock's environment, hashes enforced, at the path that carries its digest.
 
     + lock: what to install
     + url: the wheelhouse
     + stage: the stage whose paths include the mark of a complete environment
+    + share: how the node takes wheels from its neighbours too; None: it doesn't
     """
     if states(stage).get(complete_mark(lock), ABSENT).kind == "file":
         host.noop(f"{env_path(lock)} is complete")
         return
-    script = build_script(lock, url)
+    script = build_script(lock, url, share=share)
     yield StringCommand("sh", "-s", _stdin=script, _timeout=deadlines.ENVIRONMENT_S)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from rackpin.stack.lock import STACKS
+from rackpin.stack.serve import AT_ONCE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +36,24 @@ def _mirrors(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> d
             raise BadInput(f"--mirror {text}: write it as NAME=URL, for example debian=http://…")
         found[name] = url
     return found
+
+
+def limits(command: F) -> F:
+    """``--at-once`` and ``--limit-mbit`` of a server that nodes fetch from."""
+    command = click.option(
+        "--limit-mbit",
+        default=0,
+        show_default="no limit",
+        type=click.IntRange(0),
+        help="Mbit/s that it sends in all.",
+    )(command)
+    return click.option(
+        "--at-once",
+        default=AT_ONCE,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Transfers to nodes that also ask their neighbours.",
+    )(command)
 
 
 MIRRORS = click.option(

@@ -86,10 +86,14 @@ def check_node(
         )
     if not environment_exists:
         free = survey.space.get("/opt", survey.space.get("/", 0)) / 1e9
-        if free < node.min_free_gb:
+        # beside the environment: the wheels themselves, for as long as others may want them
+        kept = sum(w.size for w in lock.wheels) / 1e9 if fleet.config.transfers.neighbours else 0
+        if free < node.min_free_gb + kept:
+            least = f"min_free_gb is {node.min_free_gb:g}"
+            least += f", its wheels for neighbours are {kept:.1f}" if kept else ""
             problem(
                 "disk",
-                f"{free:.1f} GB free under {layout.ROOT}, min_free_gb is {node.min_free_gb:g}",
+                f"{free:.1f} GB free under {layout.ROOT}, {least}",
                 "free space or mount a larger disk there",
             )
     expected = own_units(fleet, node)

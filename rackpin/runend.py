@@ -58,5 +58,9 @@ def print_counts(run: RunLog) -> None:
             "operations": len(run.state.get_op_order()),
             "sent": {name: sent for name, (sent, _) in traffic.items()},
             "received": {name: received for name, (_, received) in traffic.items()},
+            "working_s": {
+                host.name: {stage: round(s, 3) for stage, s in host.connector.working.items()}
+                for host in run.state.inventory
+            },
         }
         Path(path).write_text(json.dumps(document))

@@ -38,6 +38,7 @@ from rackpin.runwords import (
     deploys_of,
     kept_out_finding,
     last_error,
+    noted,
     operation_name,
     stage_of,
     stopped_finding,
@@ -105,13 +106,14 @@ class RunLog(BaseStateCallback):
             meta = operations[op_hash].operation_meta if op_hash in operations else None
             if meta is not None and meta.is_complete() and meta.did_change():
                 self.nodes[host.name].changes.append(operation_name(state, host, op_hash))
+                self.notes += [f"{host.name}: {text}" for text in noted(meta.stdout_lines)]
 
     def operation_host_start(self, state: Any, host: Any, op_hash: str) -> None:
         log = self.nodes[host.name]
         if op_hash not in state.ops[host]:
             return  # this operation doesn't concern the host
         log.operation = operation_name(state, host, op_hash)
-        log.stage = stage_of(log.operation)
+        log.stage = host.connector.stage = stage_of(log.operation)
 
     def operation_host_error(
         self, state: Any, host: Any, op_hash: str, retry_count: int = 0, max_retries: int = 0

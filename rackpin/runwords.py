@@ -41,6 +41,12 @@ def last_error(lines: Sequence[str]) -> str:
     return one_line(mask(told[-1]), SAID) if told else ""
 
 
+def noted(lines: Sequence[str]) -> list[str]:
+    """What a command that succeeded wants the run to be told: its lines "note: …"."""
+    told = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
+    return [one_line(mask(text), SAID) for text in told]
+
+
 def stopped_finding(node: Node, result: NodeResult) -> Finding:
     unreachable = result.state == "unreachable"
     return Finding(

@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from rackpin.bundle.model import BundleError, Contents, Manifest, read_manifest
-from rackpin.options import MIRRORS, STACKS_DIR, BadInput
+from rackpin.options import MIRRORS, STACKS_DIR, BadInput, limits
 from rackpin.stack.lock import Stack, load_stack
 from rackpin.stack.pins import StackError
 
@@ -195,14 +195,17 @@ def verify_command(directory: Path, stack: str | None, jobs: int, root: Path) ->
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--bind", required=True, help="Address of this machine in the nodes' network.")
 @click.option("--port", default=8901, show_default=True, type=click.IntRange(0, 65535))
+@limits
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Default: stderr.")
-def serve_command(directory: Path, bind: str, port: int, log: Path | None) -> None:
+def serve_command(
+    directory: Path, bind: str, port: int, log: Path | None, at_once: int, limit_mbit: int
+) -> None:
     """Serve a finished bundle to the nodes, GET and HEAD only, until ended."""
     from rackpin.bundle.serve import serve
 
     _read(directory)
     try:
-        serve(directory, bind, port, log)
+        serve(directory, bind, port, log, at_once=at_once, limit_mbit=limit_mbit)
     except (StackError, BundleError) as error:
         raise BadInput(str(error)) from None
 

@@ -18,7 +18,7 @@ from typing import IO
 from urllib.parse import quote, unquote, urlsplit
 
 from rackpin.bundle.model import MANIFEST, BundleError, Manifest, read_manifest
-from rackpin.stack.serve import Handler, Server
+from rackpin.stack.serve import AT_ONCE, Handler, Server
 
 PORT = 8901
 
@@ -54,14 +54,7 @@ class BundleHandler(Handler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with stream:
-            size = os.fstat(stream.fileno()).st_size
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(size))
-            self.end_headers()
-            if body:
-                self.wfile.flush()
-                self.connection.sendfile(stream)
+            self._give(stream, os.fstat(stream.fileno()).st_size, body)
 
     def _listing(self, folder: str, below: list[str], body: bool) -> None:
         names = sorted({head + slash for head, slash, _ in (n.partition("/") for n in below)})
@@ -100,10 +93,12 @@ def open_below(directory: Path, path: str) -> IO[bytes]:
 class BundleServer(Server):
     """Bound at construction; port 0 takes a free one. Raises :class:`BundleError`."""
 
-    def __init__(self, directory: Path, bind: str, port: int) -> None:
+    def __init__(
+        self, directory: Path, bind: str, port: int, at_once: int = AT_ONCE, limit_mbit: int = 0
+    ) -> None:
         self._manifest: Manifest | None = read_manifest(directory)
         self._stamp = self._now(directory)
-        super().__init__(directory, bind, port)
+        super().__init__(directory, bind, port, at_once, limit_mbit)
         self.RequestHandlerClass = BundleHandler
 
     @staticmethod
@@ -126,10 +121,17 @@ class BundleServer(Server):
         return self._manifest
 
 
-def serve(directory: Path, bind: str, port: int = PORT, log: Path | None = None) -> None:
+def serve(
+    directory: Path,
+    bind: str,
+    port: int = PORT,
+    log: Path | None = None,
+    at_once: int = AT_ONCE,
+    limit_mbit: int = 0,
+) -> None:
     """Serve until SIGTERM or SIGINT; requests go to ``log``, or to stderr."""
     with (
-        BundleServer(directory, bind, port) as server,
+        BundleServer(directory, bind, port, at_once, limit_mbit) as server,
         log.open("a") if log else contextlib.nullcontext(sys.stderr) as stream,
         contextlib.redirect_stderr(stream),
         contextlib.suppress(KeyboardInterrupt),

@@ -10,6 +10,7 @@ from rackpin.checks import sockets
 from rackpin.checks.base import NO_ANSWER, SERVING, Command, Context, Outputs, Question
 from rackpin.checks.sockets import Listener
 from rackpin.findings import Finding, Level
+from rackpin.stack import share
 
 EXPECTED = "from outside: ssh, Ray's fixed and worker ports, the engines' ports, extra_listeners"
 RAY = (layout.RAY_HEAD_UNIT, layout.RAY_WORKER_UNIT)
@@ -64,6 +65,8 @@ def rules(ctx: Context) -> dict[int, Rule]:
         found[instance.port] = Rule(f"engine {instance.name}", (unit,))
     if node.is_gateway:
         found[config.gateway.port] = Rule("the gateway", programs=("nginx",))
+    if config.transfers.neighbours:
+        found[config.transfers.port] = Rule("wheels for its neighbours", (share.UNIT,))
     for port in config.extra_listeners:
         found.setdefault(port, Rule("extra_listeners"))
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rackpin.options import STACKS_DIR, BadInput
+from rackpin.options import STACKS_DIR, BadInput, limits
 from rackpin.stack import serve as server
 from rackpin.stack import wheelhouse as house
 from rackpin.stack.lock import Stack, load_stack
@@ -67,12 +67,15 @@ def verify_command(stack: str, directory: Path | None, root: Path) -> None:
 @wheelhouse_command.command("serve")
 @click.option("--bind", required=True, help="Address of this machine in the nodes' network.")
 @click.option("--port", default=server.PORT, show_default=True, type=click.IntRange(1, 65535))
+@limits
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Default: stderr.")
 @DIR
-def serve_command(bind: str, port: int, log: Path | None, directory: Path | None) -> None:
+def serve_command(
+    bind: str, port: int, log: Path | None, directory: Path | None, at_once: int, limit_mbit: int
+) -> None:
     """Serve the wheelhouse to the nodes, GET and HEAD only, until ended."""
     directory = directory or house.default_dir()
     try:
-        server.serve(directory, bind, port, log)
+        server.serve(directory, bind, port, log, at_once=at_once, limit_mbit=limit_mbit)
     except StackError as error:
         raise BadInput(str(error)) from None

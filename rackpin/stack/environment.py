@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 
 from rackpin.stack.lock import Lock, render_requirements
+from rackpin.stack.share import Share
 
 ROOT = "/opt/rackpin"
 LOCK_WAIT_S = 1800  # another build on this node; a full one takes minutes
@@ -33,11 +34,17 @@ def probe_text() -> str:
 
 
 def build_script(
-    lock: Lock, url: str, root: str = ROOT, python: str | None = None, compile: bool = True
+    lock: Lock,
+    url: str,
+    root: str = ROOT,
+    python: str | None = None,
+    compile: bool = True,
+    share: Share | None = None,
 ) -> str:
     """The POSIX sh script (run as root) that builds the environment of ``lock`` from ``url``.
 
-    ``url`` is the wheelhouse's address; nothing else is asked. The last line printed is
+    ``url`` is the wheelhouse's address; nothing else is asked, but with ``share`` other nodes that
+    are built at the same time. The last line printed is
     ``complete: PATH`` (it was there already) or ``built: PATH``. Exit 0 only when the environment
     is whole; 75 when another build held the lock too long. ``current`` is never touched.
     """
@@ -57,6 +64,7 @@ def build_script(
     }
     head = "".join(f"{name}={quote(value)}\n" for name, value in values.items())
     files = {
+        "@SHARE@": share.script(lock, url, root) if share else "\n",
         "@FETCH_UV@": (_HERE / "node_fetch_uv.py").read_text(encoding="utf-8"),
         "@PROBE@": probe_text(),
         "@REQUIREMENTS@": render_requirements(lock),

@@ -45,6 +45,8 @@ cat >"$work/expected.json" <<'RACKPIN_END'
 @EXPECTED@
 RACKPIN_END
 
+@SHARE@
+
 uv="$root/tools/uv-$uv_version/uv"
 if ! [ -x "$uv" ]; then
   "$python" -I "$work/fetch_uv.py" "$url/$uv_file" "$uv_sha256" "$uv" "$fetch_deadline" </dev/null

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,9 +22,12 @@ from stat import S_ISREG
 from typing import IO
 from urllib.parse import quote, unquote, urlsplit
 
+from rackpin.stack.node_share_serve import STEP, Rate
 from rackpin.stack.pins import StackError
 
 PORT = 8900
+MAY_WAIT = "X-Rackpin-Fetch"
+AT_ONCE = 16  # transfers to nodes that also ask their neighbours
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 10
 
@@ -63,13 +67,28 @@ class Handler(BaseHTTPRequestHandler):
             if not S_ISREG(stat.st_mode):
                 self.send_error(HTTPStatus.NOT_FOUND)
                 return
+            self._give(stream, stat.st_size, body)
+
+    def _give(self, stream: IO[bytes], size: int, body: bool) -> None:
+        """A file, below the server's limit. Who may wait is sent away while all slots are taken:
+        a node that then finds the file at a neighbour. Others (apt, uv) would only fail."""
+        may_wait = body and self.headers.get(MAY_WAIT) is not None
+        if may_wait and not self.server.slots.acquire(blocking=False):
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "all slots are taken")
+            return
+        try:
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(stat.st_size))
+            self.send_header("Content-Length", str(size))
             self.end_headers()
             if body:
                 self.wfile.flush()
-                self.connection.sendfile(stream)
+                for start in range(0, size, STEP):
+                    self.server.rate.wait(min(STEP, size - start))
+                    self.connection.sendfile(stream, start, min(STEP, size - start))
+        finally:
+            if may_wait:
+                self.server.slots.release()
 
     def _index(self, body: bool) -> None:
         names = sorted(
@@ -98,10 +117,13 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, directory: Path, bind: str, port: int) -> None:
+    def __init__(
+        self, directory: Path, bind: str, port: int, at_once: int = AT_ONCE, limit_mbit: int = 0
+    ) -> None:
         if not directory.is_dir():
             raise StackError(f"{directory}: no wheelhouse; run: rackpin wheelhouse build STACK")
         self.directory = directory
+        self.slots, self.rate = threading.BoundedSemaphore(at_once), Rate(limit_mbit)
         if ":" in bind:
             self.address_family = socket.AF_INET6
         try:
@@ -124,13 +146,15 @@ def serve(
     port: int = PORT,
     log: Path | None = None,
     pidfile: Path | None = None,
+    at_once: int = AT_ONCE,
+    limit_mbit: int = 0,
 ) -> None:
     """Serve until SIGTERM or SIGINT; requests go to ``log``, or to stderr.
 
     ``pidfile`` is written once the address is bound: whoever finds it can connect.
     """
     with (
-        Server(directory, bind, port) as server,
+        Server(directory, bind, port, at_once, limit_mbit) as server,
         log.open("a") if log else contextlib.nullcontext(sys.stderr) as stream,
         contextlib.redirect_stderr(stream),
         contextlib.suppress(KeyboardInterrupt),

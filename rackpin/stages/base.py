@@ -14,6 +14,7 @@ from rackpin.alike import alike
 from rackpin.desired import Desired, OwnedDir, Target, owned
 from rackpin.fleet import quarantine
 from rackpin.inventory import Fleet, Node, RayConfig
+from rackpin.stack.share import SHARE
 
 HOSTS_BEGIN = "# begin rackpin: nodes of this fleet"
 HOSTS_END = "# end rackpin"
@@ -163,6 +164,7 @@ def desired(target: Target) -> Desired:
             values={
                 "state": layout.STATE,
                 "ray_temp": fleet.config.ray.temp_dir,
+                "share": f"{layout.ROOT}/{SHARE}" if fleet.config.transfers.neighbours else None,
                 "user": layout.USER,
             },
             triggers=("tmpfiles",),

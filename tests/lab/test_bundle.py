@@ -6,20 +6,25 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from rackpin.inventory import ROOT
 from rackpin.stack.lock import load_stack
+from rackpin.stack.share import SHARED_FROM, UNIT
 from tests.lab.fleet import FIRST_RUN_S, FleetLab, booted, wait
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 NAME = "test-bundle"
 PORT = 8901
+LINGER_S = 20
 LAB = f"""
 name: {NAME}
 outbound: false
@@ -39,8 +44,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
     rackpin("bundle", "cpu-lab", "-o", str(bundle), "--without-unresolved")
     with booted(directory / "lab.yaml", NAME, directory) as site:
         serve = [*TOOL, "bundle", "serve", str(bundle), "--bind", site.lab.control_address]
+        # one at a time: the second node has to find what the first has
+        serve += ["--port", str(PORT), "--at-once", "1"]
         with (directory / "serve.log").open("wb") as log:
-            server = subprocess.Popen([*serve, "--port", str(PORT)], stderr=log, cwd=ROOT)
+            server = subprocess.Popen(serve, stderr=log, cwd=ROOT)
         try:
             wait(lambda: "serving" in (directory / "serve.log").read_text(), "the bundle", 30)
             yield site
@@ -65,6 +72,7 @@ def from_bundle(site: FleetLab) -> list[str]:
     return [
         *("--data", f"bundle={json.dumps({'url': url, 'trusted': True})}"),
         *("--data", f"wheelhouse_url={url}/wheelhouse"),
+        *("--data", f"transfers={json.dumps({'neighbours': True, 'linger_s': LINGER_S})}"),
     ]
 
 
@@ -86,6 +94,23 @@ def test_a_fleet_from_a_bundle_with_no_other_way_out(site: FleetLab) -> None:
         held = site.ask(host.name, "apt-mark showhold").split()
         assert {"chrony", "python3", "libnuma1"} <= set(held)
         assert site.ask(host.name, "apt-get -q update >/dev/null 2>&1; echo $?") == "0"
+
+
+def test_wheels_came_from_the_neighbour_too(site: FleetLab) -> None:
+    """Each big one left the control machine less than once for each node; nothing is left of it."""
+    big = {w.filename for w in load_stack("cpu-lab").lock.wheels if w.size >= SHARED_FROM}
+    log = (site.directory / "serve.log").read_text()
+    given = re.findall(r'"GET /wheelhouse/(\S+) HTTP/1.1" 200', log)
+    count = Counter(name for name in map(unquote, given) if name in big)
+    assert len(big) <= sum(count.values()) < 2 * len(big), count
+    for host in site.lab.hosts:
+        gone = f"! systemctl is-active -q {UNIT} && ! test -e /opt/rackpin/share && echo gone"
+        wait(
+            lambda host=host, gone=gone: site.ask(host.name, gone, check=False) == "gone",
+            f"the end of {UNIT} on {host.name}",
+            LINGER_S + 30,
+        )
+        assert site.ask(host.name, "systemctl --failed --plain --no-legend") == ""
 
 
 def test_the_second_run_changes_nothing(site: FleetLab) -> None:

@@ -17,6 +17,8 @@ from rackpin.checks.base import Context, sections
 from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
 from rackpin.inventory import RayConfig
+from rackpin.stack import share
+from rackpin.stack.share import Transfers
 from tests.unit import checks_samples as samples
 from tests.unit.checks_samples import found, good, ok, replaced
 
@@ -78,6 +80,14 @@ def test_the_inventory_can_name_further_ports(ctx: Context) -> None:
     line = '0.0.0.0:9100 0.0.0.0:* users:(("node_exporter",pid=5,fd=3))'
     assert with_line(ctx, line).outcome is Outcome.FAIL
     assert with_line(samples.with_config(ctx, extra_listeners=[9100]), line).outcome == "pass"
+
+
+def test_wheels_for_neighbours_are_served_by_their_unit_only(ctx: Context) -> None:
+    line = '10.9.0.11:8902 0.0.0.0:* users:(("python3",pid=4242,fd=3))'
+    assert with_line(ctx, line).outcome is Outcome.FAIL
+    handing = samples.with_config(ctx, transfers=Transfers(neighbours=True))
+    assert with_line(handing, line).outcome is Outcome.FAIL, "somebody else has the port"
+    assert listeners.rules(handing)[8902].admits(frozenset({share.UNIT}), "python3")
 
 
 def test_the_dashboard_may_be_open_only_when_the_inventory_says_so(ctx: Context) -> None:

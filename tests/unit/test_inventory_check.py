@@ -172,6 +172,15 @@ MISTAKES: list[tuple[str, Change, str, str, str]] = [
     ("worker's port", engine(1, port=10500), "gpu2", "instances[small].port", "10002–10999"),
     ("site's port", everywhere("extra_listeners", [8001]), "gpu2", "instances[small].port", "8001"),
     (
+        "neighbours' port",
+        everywhere("transfers", {"neighbours": True, "port": 8001}),
+        "gpu2",
+        "instances[small].port",
+        "transfers.port",
+    ),
+    ("transfers", everywhere("transfers", {"port": 80}), "fleet", "transfers.port", "1024"),
+    ("transfers' key", everywhere("transfers", {"prot": 1}), "fleet", "", "did you mean `port`?"),
+    (
         "same port",
         engine(0, nodes=["gpu2", "gpu1"], port=8001),
         "gpu2",

@@ -16,6 +16,7 @@ from rackpin.preflight import check_node
 from rackpin.stack.hostpins import DriverPin
 from rackpin.stack.items import Host, Reason, Unresolved
 from rackpin.stack.lock import Lock
+from rackpin.stack.share import Transfers
 from tests.unit.test_facts import SURVEY
 
 
@@ -70,6 +71,15 @@ def test_a_clock_within_the_limit(fleet: Fleet, lock: Lock, survey: NodeSurvey) 
 def test_a_disk_too_small(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
     found = problems(fleet, lock, replace(survey, space={"/": 10**12, "/opt": 19 * 10**9}))
     assert keys(found) == ["disk"] and "19.0 GB" in found[0].message
+
+
+def test_wheels_for_neighbours_need_room_too(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:
+    tight = replace(survey, space={"/opt": int(20.1e9)})
+    assert problems(fleet, lock, tight) == []
+    config = fleet.config.model_copy(update={"transfers": Transfers(neighbours=True)})
+    big = lock.but(wheels=[w.model_copy(update={"size": 10**9}) for w in lock.wheels])
+    (found,) = problems(fleet.model_copy(update={"config": config}), big, tight)
+    assert found.key == "disk" and "wheels for neighbours" in found.message
 
 
 def test_a_port_in_use_names_its_owner(fleet: Fleet, lock: Lock, survey: NodeSurvey) -> None:

@@ -173,6 +173,21 @@ def test_a_failed_operation_is_told_with_its_commands_last_error(run: RunLog) ->
     assert run.node_result("worker1").reason == "operation failed: python: environment"
 
 
+def test_what_a_command_wants_to_be_told_is_a_note_of_the_run(run: RunLog) -> None:
+    said = ["built: /x", "note: neighbour 10.0.0.2 gave a wrong a.whl, token=abcdefgh", "x note: y"]
+    meta = SimpleNamespace(stdout_lines=said, is_complete=lambda: True, did_change=lambda: True)
+    host = Hashable(run.state.inventory["worker1"])
+    data = SimpleNamespace(operation_meta=meta, global_arguments={"name": "python: environment"})
+    run.state.ops = {host: {"h1": data}}
+    run.state.get_op_meta = lambda op: SimpleNamespace(names={"python: environment"})
+    run.state.get_op_data_for_host = lambda host, op: data
+    run.operation_end(run.state, "h1")
+    assert run.nodes["worker1"].changes == ["python: environment"]
+    (note,) = run.notes
+    assert note.startswith("worker1: neighbour 10.0.0.2 gave a wrong a.whl")
+    assert "abcdefgh" not in note
+
+
 class Hashable:
     """A host as pyinfra's state has it: a key of its dictionaries."""
 
