@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rackpin.apt import keys
-from rackpin.inventory import AptRepository
 from rackpin.inventory_files import resolve
+from rackpin.inventory_parts import AptRepository
 from rackpin.inventory_problems import FLEET, Problem, close_to, shown
 from rackpin.inventory_rules import Draft, Rule
 from rackpin.parse.apt_sources import same_suite, same_uri

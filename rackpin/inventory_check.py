@@ -14,7 +14,8 @@ from rackpin import (
     inventory_nccl,
     inventory_rules,
 )
-from rackpin.inventory import ROLES, AptRepository, BundleConfig, Fleet, Node
+from rackpin.inventory import ROLES, Fleet, Node
+from rackpin.inventory_parts import AptRepository, BundleConfig
 from rackpin.inventory_problems import FLEET, InventoryError, Problem
 from rackpin.inventory_read import (
     Raw,

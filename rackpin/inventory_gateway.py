@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from rackpin.inventory import GatewayConfig, Instance, Node
+from rackpin.inventory import Instance, Node
 from rackpin.inventory_engines import key_of
 from rackpin.inventory_files import resolve
+from rackpin.inventory_parts import GatewayConfig
 from rackpin.inventory_problems import FLEET, Problem
 from rackpin.inventory_rules import Draft, Rule
 

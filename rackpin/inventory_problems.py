@@ -12,20 +12,22 @@ from pydantic import BaseModel
 from pyinfra.api.exceptions import InventoryError as PyinfraInventoryError
 
 from rackpin.inventory import (
-    DEB_NAME,
-    DEB_VERSION,
-    NAME,
     SERVED_NAME,
-    SUITE,
-    AptPin,
-    AptRepository,
     FleetConfig,
-    GatewayConfig,
     Instance,
     Limits,
     Node,
     RayConfig,
     RayPorts,
+)
+from rackpin.inventory_parts import (
+    DEB_NAME,
+    DEB_VERSION,
+    NAME,
+    SUITE,
+    AptPin,
+    AptRepository,
+    GatewayConfig,
 )
 
 FLEET = "fleet"  # the node of a problem that is not one node's

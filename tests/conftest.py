@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 from rackpin.desired import Target
-from rackpin.inventory import AptPin, AptRepository, Fleet, FleetConfig, Instance, Node
+from rackpin.inventory import Fleet, FleetConfig, Instance, Node
+from rackpin.inventory_parts import AptPin, AptRepository
 from rackpin.stack.lock import Lock, load_stack
 
 # Started in the background, tests would hand an ignored ^C on to everything that they start.

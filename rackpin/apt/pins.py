@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from rackpin.inventory import AptPin, AptRepository
+from rackpin.inventory_parts import AptPin, AptRepository
 from rackpin.parse.apt_policy import Policy
 from rackpin.parse.apt_preferences import PARTS, Pin, in_order, read_by_apt
 from rackpin.parse.apt_simulate import Step, moved

@@ -15,7 +15,7 @@ from rackpin.debs.model import Repository
 from rackpin.debs.sources import origins
 from rackpin.debs.sources import repositories as known_repositories
 from rackpin.desired import Target
-from rackpin.inventory import AptPin, AptRepository
+from rackpin.inventory_parts import AptPin, AptRepository
 from rackpin.stack.items import Deb, DebClosure, Package
 from rackpin.stack.model import StackError
 

@@ -22,7 +22,7 @@ from rackpin.apt.pins import (
 from rackpin.apt.state import KEYRINGS, ONLY, SOURCES, AptState
 from rackpin.apt.wanted import hashes, pins, repositories
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
-from rackpin.inventory import AptRepository
+from rackpin.inventory_parts import AptRepository
 from rackpin.inventory_problems import Problem
 from rackpin.parse.apt_sources import Source, same_suite, same_uri
 from rackpin.preflight import ARCHITECTURE

@@ -12,7 +12,7 @@ from rackpin.apt import pins as rules
 from rackpin.apt import proof
 from rackpin.apt.state import StateError, parse_state
 from rackpin.desired import OWNED_MARK, Target
-from rackpin.inventory import AptPin
+from rackpin.inventory_parts import AptPin
 from rackpin.parse import apt_preferences as preferences
 from rackpin.parse.apt_policy import parse_policy
 from rackpin.stages import STAGES

@@ -8,7 +8,7 @@ import pytest
 
 from rackpin.apt import wanted
 from rackpin.desired import Target
-from rackpin.inventory import AptPin, AptRepository, BundleConfig
+from rackpin.inventory_parts import AptPin, AptRepository, BundleConfig
 from rackpin.stack.hostpins import DriverPin
 from rackpin.stack.items import Deb, DebClosure, Host, Package, Reason, Unresolved
 from rackpin.stages import apt as stage

@@ -8,7 +8,7 @@ import pytest
 
 from rackpin.audit import expect, locked
 from rackpin.desired import Target
-from rackpin.inventory import AptPin
+from rackpin.inventory_parts import AptPin
 from rackpin.stack.hostpins import DriverPin, KernelPin
 from rackpin.stack.items import Deb, DebClosure, Host, Package, Reason, Unresolved
 from rackpin.stack.lock import Lock

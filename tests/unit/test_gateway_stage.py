@@ -11,7 +11,8 @@ import pytest
 from rackpin.desired import Desired, Target
 from rackpin.gateway.routes import bearer, place, routes
 from rackpin.gateway.scripts import install_script, reload_script
-from rackpin.inventory import Fleet, GatewayConfig
+from rackpin.inventory import Fleet
+from rackpin.inventory_parts import GatewayConfig
 from rackpin.stages import STAGES, gateway
 
 KEY = "sk-test-0123456789abcdef"

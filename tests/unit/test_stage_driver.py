@@ -17,7 +17,8 @@ from rackpin.driver import want
 from rackpin.driver.table import table
 from rackpin.facts import Packages, Units
 from rackpin.facts_driver import Gpu
-from rackpin.inventory import AptPin, AptRepository, Node
+from rackpin.inventory import Node
+from rackpin.inventory_parts import AptPin, AptRepository
 from rackpin.stack.hostpins import DriverPin, KernelPin
 from rackpin.stack.items import DebClosure, Host, Package
 from rackpin.stack.lock import load_stack

@@ -13,7 +13,8 @@ import pytest
 
 from rackpin.desired import OWNED_MARK, Desired, Target, template_names
 from rackpin.fabric.model import Boot, Fabric, Gpu, Hca, Port
-from rackpin.inventory import ROOT, BundleConfig, Fleet
+from rackpin.inventory import ROOT, Fleet
+from rackpin.inventory_parts import BundleConfig
 from rackpin.stack.hostpins import CudaPin
 from rackpin.stack.items import Host
 from rackpin.stack.lock import load_stack
