@@ -13,9 +13,9 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.facts import FactBase
@@ -30,7 +30,18 @@ from rackpin.pulse import Pulse
 
 Fact = tuple[type[FactBase[Any]], dict[str, Any]]
 FEW_CHANGES = 3  # a file and its trigger; a node that is being built has a hundred
-Asked = list[tuple[StringCommand, dict[str, Any]]]  # commands of facts, with their arguments
+
+
+class Ask(NamedTuple):
+    """A fact's command as pyinfra gave it, with its arguments; and which fact it was."""
+
+    command: StringCommand
+    arguments: dict[str, Any]
+    fact: Any = None
+    given: Mapping[str, Any] = {}
+
+
+Asked = list[Ask]
 # The arguments that change what a command means; others (retries, timeout) don't.
 IDENTITY = ("_sudo", "_sudo_user", "_su_user", "_doas", "_env", "_chdir", "_shell_executable")
 # Of Linux's struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received, after 120 bytes of others.
@@ -60,6 +71,20 @@ def tcp_bytes(sock: socket.socket | None) -> tuple[int, int]:
         sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_BYTES.size)
     )
     return sent, received
+
+
+def grouped(asked: Asked) -> Iterable[Asked]:
+    """Facts that one command can answer are asked by one; each other by its own."""
+    groups: dict[Any, Asked] = {}
+    for number, one in enumerate(asked):
+        groups.setdefault(one.fact if hasattr(one.fact, "together") else number, []).append(one)
+    return groups.values()
+
+
+def command_of(group: Asked) -> str:
+    if len(group) == 1:
+        return raw(group[0].command)
+    return str(group[0].fact.together([one.given for one in group]))
 
 
 class FleetConnector(SSHConnector):
@@ -126,7 +151,7 @@ class FleetConnector(SSHConnector):
         **arguments: Any,
     ) -> tuple[bool, CommandOutput]:
         if self._recorded is not None:
-            self._recorded.append((command, arguments))
+            self._recorded.append(Ask(command, arguments))
             return True, CommandOutput([])
         preparing = self.state.current_stage < StateStage.Execute
         key = self._key(command, arguments)
@@ -218,24 +243,35 @@ class FleetConnector(SSHConnector):
             for cls, kwargs in facts:
                 before = len(recorded)
                 self.host.get_fact(cls, **kwargs)
+                recorded[before:] = [
+                    one._replace(fact=cls, given=kwargs) for one in recorded[before:]
+                ]
                 if not getattr(cls, "of_the_plan", False):
                     again += recorded[before:]
-        self._again = {self._key(*one): [one] for one in again}
+        self._again = {self._key(*one[:2]): [one] for one in again}
         self._fetch(recorded)
 
     def _fetch(self, asked: Asked) -> None:
+        groups = list(grouped(asked))
         commands = [
-            Command(f"fact.{number}", raw(command), deadlines.FACT_S, writes=True)
-            for number, (command, _) in enumerate(asked)
+            Command(
+                f"fact.{number}", command_of(group), deadlines.FACT_S, writes=True, together=True
+            )
+            for number, group in enumerate(groups)
         ]
         nonce = secrets.token_hex(16)
-        arguments = {**asked[0][1], "_timeout": deadlines.FACT_S} if asked else {}
+        arguments = {**asked[0].arguments, "_timeout": deadlines.FACT_S} if asked else {}
         answers = split(self.feed(script(commands, nonce), **arguments), nonce)
-        for number, (command, given) in enumerate(asked):
+        for number, group in enumerate(groups):
             answer = answers.get(f"fact.{number}")
-            if answer is not None and answer.ok:
-                lines = [OutputLine("stdout", line) for line in answer.stdout.splitlines()]
-                self._answers[self._key(command, given)] = CommandOutput(lines)
+            if answer is None or not answer.ok:
+                continue
+            lines = answer.stdout.splitlines()
+            for one in group:
+                own = lines if len(group) == 1 else one.fact.apart(lines, one.given)
+                if own is not None:
+                    told = CommandOutput([OutputLine("stdout", line) for line in own])
+                    self._answers[self._key(one.command, one.arguments)] = told
 
     def feed(self, text: str, **arguments: Any) -> str:
         """Run a script that changes nothing through ``sh -s``; its stdout, "" when it failed."""

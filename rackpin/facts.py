@@ -8,7 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 from pyinfra.api import FactBase
 from pyinfra.api.exceptions import FactProcessError
@@ -57,6 +60,19 @@ class Paths(FactBase[dict[str, PathState]]):
     def command(self, paths: tuple[str, ...]) -> str:
         quoted = " ".join(shlex.quote(path) for path in paths)
         return _PATHS.format(paths=quoted)
+
+    @classmethod
+    def together(cls, asked: Sequence[Mapping[str, Any]]) -> str:
+        """One command for several of these facts; :meth:`apart` takes its answer apart."""
+        return cls().command(tuple(dict.fromkeys(p for given in asked for p in given["paths"])))
+
+    @staticmethod
+    def apart(lines: Sequence[str], given: Mapping[str, Any]) -> list[str] | None:
+        """The lines of one of them; None when one of its paths has none."""
+        mine = {*given["paths"]}
+        own = [(line.split("|", 2)[1:2], line) for line in lines]
+        kept = [line for path, line in own if path and path[0] in mine]
+        return kept if {path[0] for path, _ in own if path} >= mine else None
 
     def process(self, output: list[str]) -> dict[str, PathState]:
         states: dict[str, PathState] = {}
@@ -108,6 +124,26 @@ class Units(FactBase[dict[str, dict[str, str]]]):
     def command(self, names: tuple[str, ...]) -> str:
         properties = ",".join(("Id", *UNIT_PROPERTIES))
         return f"systemctl show -p {properties} -- {' '.join(shlex.quote(n) for n in names)}"
+
+    @classmethod
+    def together(cls, asked: Sequence[Mapping[str, Any]]) -> str:
+        return cls().command(tuple(dict.fromkeys(n for given in asked for n in given["names"])))
+
+    @staticmethod
+    def apart(lines: Sequence[str], given: Mapping[str, Any]) -> list[str] | None:
+        """The blocks of its units; None when one has none, or another name (an alias)."""
+        blocks: list[list[str]] = [[]]
+        for line in lines:
+            if line:
+                blocks[-1].append(line)
+            else:
+                blocks.append([])
+        by_name: dict[str, list[str]] = {f"Id={name}": [] for name in given["names"]}
+        for block in blocks:
+            for line in block:
+                if line in by_name:
+                    by_name[line] = [*block, ""]
+        return list(chain(*by_name.values())) if all(by_name.values()) else None
 
     def process(self, output: list[str]) -> dict[str, dict[str, str]]:
         units: dict[str, dict[str, str]] = {}

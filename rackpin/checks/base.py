@@ -33,7 +33,8 @@ class Command:
 
     ``name`` is unique on a node; two checks that need the same answer share the command.
     ``slow`` ones run beside the others. ``writes``: it keeps files of its own, as apt its cache
-    (40 MB and more), so the bound on the size of files is not for it.
+    (40 MB and more), so the bound on the size of files is not for it. ``together``: all such ones
+    run in one shell with one deadline; when it passes, the rest of them has no answer.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Command:
     stdin: str = ""
     slow: bool = False
     writes: bool = False
+    together: bool = False
 
 
 @dataclass(frozen=True)

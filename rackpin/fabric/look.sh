@@ -77,15 +77,21 @@ if grep -q '^ib_uverbs ' "$root/proc/modules" 2>/dev/null; then
 fi
 echo "@@ flavour"
 if [ -e "$root/proc/driver/nvidia/version" ]; then cat "$root/proc/driver/nvidia/version"
-elif [ -z "$root" ]; then modinfo -F license nvidia 2>/dev/null; fi
+elif [ -z "$root" ] && [ -n "$above" ]; then modinfo -F license nvidia 2>/dev/null; fi
 echo "@@ gdrcopy"
 get "$root/sys/module/gdrdrv/version"; [ -z "$value" ] || echo "loaded $value"
-if [ -z "$root" ]; then value=$(modinfo -F version gdrdrv 2>/dev/null)
+value=
+if [ -z "$above" ]; then : # neither card nor adapter
+elif [ -z "$root" ]; then value=$(modinfo -F version gdrdrv 2>/dev/null)
 else get "$root/gdrdrv"; fi
 [ -z "$value" ] || echo "built $value"
 [ -e "$root/dev/gdrdrv" ] && echo "node yes"
 echo "@@ opensm"
-for c in "$root"/proc/[0-9]*/comm; do get "$c"; [ "$value" != opensm ] || { echo yes; break; }; done
+for h in "$sys"/class/infiniband/*; do
+  [ -e "$h" ] || break # none to manage: the processes need not be gone through
+  for c in "$root"/proc/[0-9]*/comm; do get "$c"; [ "$value" != opensm ] || { echo yes; break 2; }; done
+  break
+done
 echo "@@ iommu"; for i in "$sys"/class/iommu/*; do [ -e "$i" ] && echo "${i##*/}"; done
 echo "@@ dkms"; [ -n "$root" ] || [ -z "$above" ] || timeout 20 dkms status 2>/dev/null
 echo "@@ built"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -126,8 +128,14 @@ def _identity(found: dict[str, list[str]]) -> Identity:
             name: Disk(model=model, serial=serial, sectors=int(size or 0))
             for name, model, serial, size in rows("disks", 4)
         },
-        host_keys=sorted(line for line in found["keys"] if line),
+        host_keys=sorted(fingerprint(line) for line in found["keys"]),
     )
+
+
+def fingerprint(key: str) -> str:
+    """As ``ssh-keygen -l`` prints it, of the public key in base64; ValueError when it isn't."""
+    digest = hashlib.sha256(base64.b64decode(key, validate=True)).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
 
 def known(text: str) -> str:

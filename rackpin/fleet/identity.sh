@@ -40,6 +40,6 @@ for d in "$root"/sys/block/*; do
 done
 part keys
 for f in "$root"/etc/ssh/ssh_host_*_key.pub; do
-  [ -r "$f" ] && ssh-keygen -lf "$f" | cut -d ' ' -f 2
+  [ -r "$f" ] && read -r _ key _ <"$f" && echo "$key"
 done
 part end

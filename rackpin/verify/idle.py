@@ -14,6 +14,7 @@ HOLDERS = Command(
     "holders",
     "systemctl list-units --plain --no-legend --state=active,activating,deactivating,reloading "
     "'ray-*.service' 'vllm@*.service' | while read -r u _; do echo \"unit $u\"; done\n"
+    'set -- /dev/nvidia[0-9]*; [ ! -e "$1" ] || '
     "timeout 10 find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d / -f 3 | "
     'sort -u | while read -r p; do echo "process $(cat "/proc/$p/comm" 2>/dev/null) $p"; done\n'
     "echo end",

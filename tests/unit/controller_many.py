@@ -20,10 +20,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pyinfra.api.command import StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from rackpin import connector, deploy, pyinfra_speed, runlog
-from rackpin.connector import FleetConnector
+from rackpin.connector import Ask, FleetConnector, grouped
 from rackpin.desired import Target
 from rackpin.fabric.look import script
 from rackpin.inventory import ROOT
@@ -98,9 +99,12 @@ def put_in_place(directory: Path) -> None:
             run = runlog.begin(self.state)
             node = run.fleet.nodes[self.host.name]
             host = WishedHost(Target(run.fleet, node, run.lock), no_cards())
-            facts = given[self.host.name]
-            blocks = [block(n, host.answer(*fact), PLACE) for n, fact in enumerate(facts)]
-            file.write_text("".join(blocks))
+            asked = [Ask(StringCommand(), {}, *fact) for fact in given[self.host.name]]
+            answers = [
+                "\n".join(host.answer(one.fact, one.given) for one in group)
+                for group in grouped(asked)
+            ]
+            file.write_text("".join(block(n, text, PLACE) for n, text in enumerate(answers)))
         return file.read_text()
 
     def run_once(self: Any, command: Any, *_: Any, **arguments: Any) -> Any:

@@ -14,7 +14,7 @@ from rackpin.checks.base import Command, Output, Runner
 from rackpin.findings import Finding
 from rackpin.fleet import mark as marks
 from rackpin.fleet import quarantine
-from rackpin.fleet.identity import Adapter, Card, Identity, Nic
+from rackpin.fleet.identity import Adapter, Card, Identity, Nic, fingerprint
 from rackpin.fleet.mark import Mark
 from rackpin.gateway.drain import Told
 from rackpin.inventory import Fleet
@@ -33,6 +33,11 @@ NEW_KEY = Key("ssh-ed25519", "bmV3IGtleQ==")
 IDLE = "end\n"
 
 
+# Fingerprints of two host keys, and the keys as their files have them.
+PUBLIC = {fingerprint(key): key for key in ("b25l", "dHdv")}
+ONE, TWO = PUBLIC
+
+
 def eight() -> Identity:
     """A node with eight cards and two adapters."""
     return Identity(
@@ -47,7 +52,7 @@ def eight() -> Identity:
         nics={"eth0": Nic(slot="0000:5e:00.0", mac="b8:ce:f6:00:00:01")},
         pci={slot: "10de:2330 030200" for slot in SLOTS},
         memory_kib=2113444852,
-        host_keys=["SHA256:one"],
+        host_keys=[ONE],
     )
 
 
@@ -63,7 +68,7 @@ def text_of(one: Identity) -> str:
         "pci": [f"{s}|0x{v[:4]}|0x{v[5:9]}|0x{v[10:]}" for s, v in one.pci.items()],
         "memory": [str(one.memory_kib)],
         "disks": [f"{n}|{d.model}|{d.serial}|{d.sectors}" for n, d in one.disks.items()],
-        "keys": one.host_keys,
+        "keys": [PUBLIC[key] for key in one.host_keys],
         "end": [],
     }
     return "".join(

@@ -49,6 +49,33 @@ def test_outputs_status_stdin_and_time_come_back() -> None:
     assert outputs["where"].stdout.strip() and not Path(outputs["where"].stdout.strip()).exists()
 
 
+def test_those_in_one_shell_do_not_see_each_other() -> None:
+    outputs = batch.remote(execute)(
+        [
+            Command("leaves", "cd /; x=1; f() { :; }; echo err >&2; exit 3", together=True),
+            Command("later", 'echo "[$x] $#"; f || cat', stdin="in\n", together=True),
+            Command("alone", "echo alone"),
+        ]
+    )
+    assert (outputs["leaves"].rc, outputs["leaves"].stderr) == (3, "err\n")
+    assert outputs["later"].stdout == "[] 0\nin\n" and outputs["alone"].stdout == "alone\n"
+
+
+def test_one_that_hangs_among_them_costs_their_one_deadline() -> None:
+    started = time.monotonic()
+    outputs = batch.remote(execute)(
+        [
+            Command("before", "echo here", deadline_s=1, together=True),
+            Command("hangs", "sleep 300", deadline_s=1, together=True),
+            Command("after", "echo here", deadline_s=1, together=True),
+            Command("alone", "echo alone"),
+        ]
+    )
+    assert time.monotonic() - started < 1 + batch.KILL_AFTER_S
+    assert outputs["before"].ok and outputs["alone"].ok
+    assert "hangs" not in outputs and "after" not in outputs
+
+
 def test_a_hanging_command_costs_its_deadline_only() -> None:
     started = time.monotonic()
     outputs = batch.remote(execute)(
@@ -86,7 +113,7 @@ def test_what_no_signal_ends_does_not_take_the_others_with_it() -> None:
         lines, started = [], time.monotonic()
         for line in shell.stdout:
             lines.append(line)
-            if line == f"{NONCE} end before\n":
+            if line == f"{NONCE} end 1\n":
                 break
         assert time.monotonic() - started < 1 + batch.KILL_AFTER_S + 3
     finally:
@@ -131,11 +158,13 @@ def test_binary_and_hostile_output_cannot_pose_as_another_answer() -> None:
 def test_a_cut_answer_gives_no_status() -> None:
     text = execute(batch.script([Command("a", "seq 20000"), Command("b", "echo b")], NONCE))
     whole = batch.split(text, NONCE)
-    for size in (len(text) // 3, len(text) // 2, text.index(f"{NONCE} end a") - 1):
+    assert whole["a"].ok and whole["b"].stdout == "b\n"
+    for size in (len(text) // 3, len(text) // 2, text.index(f"{NONCE} end 2") - 1):
         outputs = batch.split(text[:size], NONCE)
         assert outputs["a"].rc is None and outputs["a"].stdout == ""
-        assert "b" not in outputs and batch.CLOCK not in outputs
-    assert batch.split(text[: text.index(f"{NONCE} begin b")], NONCE)["a"] == whole["a"]
+        assert outputs["b"].rc is None and batch.CLOCK not in outputs
+    assert "b" not in batch.split(text[: text.index(f"{NONCE} begin b")], NONCE)
+    assert batch.split(text[: text.index(f"{NONCE} done")], NONCE)["a"] == whole["a"]
 
 
 @pytest.mark.parametrize(
@@ -144,8 +173,11 @@ def test_a_cut_answer_gives_no_status() -> None:
         lambda t: t.replace("begin a 0", "begin a x"),
         lambda t: t.replace("YQo=", "YQ=o"),
         lambda t: t.replace("YQo=", "YWEK"),
-        lambda t: t.replace(f"{NONCE} stderr\n", ""),
-        lambda t: t.replace(f"{NONCE} end a", f"{NONCE} end b"),
+        lambda t: t.replace(f"{NONCE} data\n", ""),
+        lambda t: t.replace(f"{NONCE} end 1", f"{NONCE} end 2"),
+        lambda t: t.replace("begin a 0 ", "begin b 0 ").replace("begin b", "begin a 0"),
+        lambda t: t.replace(f"{NONCE} data", f"{NONCE} begin a 0 1 0 0\n{NONCE} data"),
+        lambda t: t.replace(" 2 0\n", " 3 -1\n"),
         lambda t: t + t,
         lambda t: t.replace("begin a 0 ", "begin a 0 0 "),
         lambda t: "",

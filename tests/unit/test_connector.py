@@ -40,6 +40,7 @@ class LocalFleet(FleetConnector):
         self.host = Host(self)
         self._answers, self._recorded, self.executions, self.misses = {}, None, 0, 0
         self._again, self._changes, self._since = {}, 0, 0
+        self.stage, self.working = "test", {}
 
     def run_once(self, command: Any, *_: Any, **arguments: Any) -> tuple[bool, CommandOutput]:
         self.executions += 1

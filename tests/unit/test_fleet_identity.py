@@ -9,6 +9,7 @@ import pytest
 
 from rackpin.fleet.differences import Difference, differences
 from rackpin.fleet.identity import Adapter, Card, Identity, IdentityError, Nic, parse, script
+from tests.unit.shell import sh
 
 CARDS = {f"0000:{bus}:00.0": f"GPU-{bus}-4d2a" for bus in ("1b", "43", "52")}
 
@@ -169,3 +170,22 @@ def test_an_odd_or_cut_answer_is_an_error_never_an_empty_node(tmp_path: Path) ->
         parse(lines[:-1])
     with pytest.raises(IdentityError):
         parse([line for line in lines if line != "@@ memory"])
+
+
+def test_host_keys_are_told_as_ssh_keygen_tells_them(tmp_path: Path) -> None:
+    ssh = tmp_path / "etc" / "ssh"
+    ssh.mkdir(parents=True)
+    told = []
+    for kind in ("ed25519", "rsa"):
+        key = ssh / f"ssh_host_{kind}_key"
+        make = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "a comment", "-f", str(key)]
+        subprocess.run(make, check=True, timeout=60)
+        line = subprocess.check_output(["ssh-keygen", "-lf", f"{key}.pub"], text=True, timeout=60)
+        told.append(line.split()[1])
+    (ssh / "ssh_host_odd_key.pub").write_text("")  # a key that is being made
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal:  1000 kB\n")
+    text = sh(script(str(tmp_path))).stdout
+    assert parse(text.splitlines()).host_keys == sorted(told)
+    with pytest.raises(IdentityError):
+        parse(text.replace("@@ keys\n", "@@ keys\nno base64\n").splitlines())

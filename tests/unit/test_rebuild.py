@@ -18,7 +18,7 @@ from rackpin.rebuild.begin import Refused
 from rackpin.rebuild.look import HOSTS, SERIALS, LookError
 from rackpin.stack.lock import Lock
 from rackpin.verify.idle import HOLDERS
-from tests.unit.rebuild_samples import NAME, NEW_KEY, SLOTS, World, eight
+from tests.unit.rebuild_samples import NAME, NEW_KEY, SLOTS, TWO, World, eight
 
 NEW_CARD = Card(model="H100", uuid="GPU-new", vbios="96.00")
 MISSING = Finding(
@@ -97,7 +97,7 @@ def test_seven_of_eight_stays_out_and_goes_on_once_repaired(world: World) -> Non
 
 
 def test_a_reinstalled_host_has_no_driver_to_tell_its_cards(world: World) -> None:
-    changes = {"machine_id": "bb" * 16, "driver": False, "gpus": {}, "host_keys": ["SHA256:two"]}
+    changes = {"machine_id": "bb" * 16, "driver": False, "gpus": {}, "host_keys": [TWO]}
     world.now, world.offered = eight().model_copy(update=changes), NEW_KEY
     world.marks.clear()
     assert world.rebuild(accept=NEW_KEY.fingerprint).go() == 0

@@ -188,5 +188,4 @@ def block(number: int, text: str, nonce: str) -> str:
     """One command's answer as the survey's script frames it."""
     out = text.encode()
     body = base64.encodebytes(out).decode()
-    name = f"fact.{number}"
-    return f"{nonce} begin {name} 0 1 {len(out)} 0\n{body}{nonce} stderr\n{nonce} end {name}\n"
+    return f"{nonce} begin fact.{number} 0 1 {len(out)} 0\n{nonce} data\n{body}{nonce} end 1\n"
