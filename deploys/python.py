@@ -12,6 +12,6 @@ environment(
     lock=lock,
     url=node.target.fleet.config.wheelhouse_url,
     stage=wish,
-    share=node.target.fleet.share(node.target.node),
+    share=node.target.fleet.share(node.target.node, node.run.surveys or ()),
 )
 activate(name="python: current link", lock=lock, stage=wish)

@@ -6,6 +6,7 @@ Only shapes, units and single-value limits stand here. :mod:`rackpin.inventory_c
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -235,11 +236,11 @@ class Fleet(Model):
         """Nodes that must be in Ray, all alike; one that a roll left behind may be or not."""
         return [n for n in self.nodes.values() if self.in_ray(n) and n.name not in self.behind]
 
-    def share(self, node: Node) -> Share | None:
-        """The node's part in handing wheels on, if this fleet does."""
+    def share(self, node: Node, names: Collection[str]) -> Share | None:
+        """The node's part in handing wheels on among these nodes, if this fleet does."""
+        others = sorted(self.nodes[name].address for name in names if name != node.name)
         transfers = self.config.transfers
-        others = sorted(n.address for n in self.nodes.values())
-        return Share(transfers, node.address, others) if transfers.neighbours else None
+        return Share(transfers, node.address, others) if transfers.neighbours and others else None
 
     def in_ray(self, node: Node) -> bool:
         """It belongs to Ray and nobody keeps it out."""

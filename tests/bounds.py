@@ -13,3 +13,6 @@ SURVEY_SENT = 26_000  # 19 764
 VERIFY_SENT = 59_000  # 45 107
 # Both, and an allowance, not a measurement, for ssh's handshake, login and packets.
 NOOP_SENT = SURVEY_SENT + VERIFY_SENT + 10_000
+# What a node sends back in such a run, the same allowance included, and pyinfra's operations.
+NOOP_RECEIVED = 250_000
+NOOP_OPERATIONS = 120

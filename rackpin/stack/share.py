@@ -61,7 +61,7 @@ class Share:
             "files": [
                 [wheel.filename, wheel.sha256, wheel.size] for wheel in (lock.uv, *lock.wheels)
             ],
-            "neighbours": [one for one in self.neighbours if one != self.address],
+            "neighbours": self.neighbours,
             "port": self.transfers.port,
             "at_once": self.transfers.at_once,
             "into": f"{root}/{INTO}",

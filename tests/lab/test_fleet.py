@@ -55,6 +55,11 @@ def test_second_run_changes_nothing(fleet_lab: FleetLab) -> None:
     assert run.counts["misses"] == 0
     sent = run.counts["sent"]
     assert min(sent.values()) > 0 and max(sent.values()) <= bounds.NOOP_SENT, "see tests/bounds.py"
+    received = run.counts["received"]
+    assert min(received.values()) > 0, received
+    assert max(received.values()) <= bounds.NOOP_RECEIVED, (received, "see tests/bounds.py")
+    assert run.counts["operations"] <= bounds.NOOP_OPERATIONS, "see tests/bounds.py"
+    assert run.counts["working_s"] == {name: {} for name in sent}, "an operation's command ran"
     assert run.seconds < SECOND_RUN_S
 
 

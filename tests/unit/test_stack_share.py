@@ -1,7 +1,6 @@
 """Nodes that take wheels from each other: real servers and real fetches on addresses of 127/8."""
 
 import hashlib
-import json
 import os
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rackpin.inventory import Fleet
 from rackpin.stack import node_share_serve, share
 from rackpin.stack.node_share_fetch import Fetch
 from rackpin.stack.serve import Server
@@ -276,6 +276,16 @@ def test_it_ends_when_nobody_asks(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+def test_only_nodes_of_this_run_are_neighbours(fleet: Fleet) -> None:
+    node, other = (fleet.nodes[name] for name in ("head1", "worker1"))
+    assert fleet.share(node, fleet.nodes) is None, "nobody asked for it"
+    config = fleet.config.model_copy(update={"transfers": Transfers(neighbours=True)})
+    handing = fleet.model_copy(update={"config": config})
+    assert handing.share(node, ["head1"]) is None, "alone: uv takes all from the server"
+    found = handing.share(node, ["head1", "worker1"])
+    assert found is not None and found.neighbours == [other.address]
+
+
 def test_a_built_environment_from_a_neighbour(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,8 +301,7 @@ def test_a_built_environment_from_a_neighbour(
     (site.house / lock.wheels[0].filename).unlink()  # nobody else has it
     port = free_port()
     transfers = Transfers(neighbours=True, port=port)
-    given = Share(transfers, "127.0.0.3", ["127.0.0.2", "127.0.0.3"])
-    assert json.loads(given.plan(lock, site.url, "/r"))["neighbours"] == ["127.0.0.2"]
+    given = Share(transfers, "127.0.0.3", ["127.0.0.2"])
     script = env.build_script(lock, site.url, str(site.root), sys.executable, share=given)
     fake = tmp_path / "bin"
     fake.mkdir()
