@@ -10,7 +10,6 @@ from rackpin.debs.model import DebError, Repository
 from rackpin.debs.sources import origins, repositories
 from rackpin.stack.items import Deb, Image, ModelFile, Source, Unresolved, Wheel
 from rackpin.stack.lock import Stack
-from rackpin.stack.registry import part_url
 
 WHEELS = "wheelhouse"
 DEBS = "debs"
@@ -99,6 +98,8 @@ def model_items(name: str, files: list[ModelFile], directory: Path | None) -> li
 
 def image_items(name: str, image: Image | Unresolved) -> list[Item]:
     """The parts of an image, at their places in an OCI layout."""
+    from rackpin.stack.registry import part_url  # late: it brings an HTTP client
+
     if isinstance(image, Unresolved):
         return []
     return [

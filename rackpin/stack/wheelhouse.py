@@ -20,7 +20,6 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from rackpin.stack import download
 from rackpin.stack.lock import STACKS, Lock, Stack, Wheel, read_lock, stack_names
 from rackpin.stack.pins import StackError
 from rackpin.stack.wheelfile import build_local, sha256_of
@@ -160,6 +159,8 @@ def _build(stack: Stack, directory: Path, root: Path, say: Say) -> Path:
     for problem in problems.values():
         if problem.kind == "mismatch":
             say(f"replacing a damaged file: {problem}")
+    from rackpin.stack import download  # late: a run over a fleet only reads what is there
+
     say(f"fetching {len(wanted)} of {len(lock.files)} files, {megabytes(wanted)} MB")
     for stale in directory.glob(".work-*"):  # from a build that was killed; we hold the lock
         shutil.rmtree(stale)

@@ -24,7 +24,7 @@ from tests.bench import page, whole
 from tests.bench.ansible import ANSIBLE
 from tests.bench.measure import BenchError, Measured
 from tests.bench.nodes import Nodes, routed
-from tests.bench.steps import Bench
+from tests.bench.steps import TOOLS, Bench
 from tests.lab.fleet import FleetLab
 
 STEPS = ("scale", "compare", "latency", "build", "verify")
@@ -96,6 +96,7 @@ def _counts(_context: Any, _parameter: Any, text: str) -> list[int]:
 @click.argument("steps", nargs=-1, required=True, type=click.Choice(STEPS))
 @click.option("--nodes", default="1,8,32,128,256", callback=_counts, help="for scale")
 @click.option("--against", default="8,32", callback=_counts, help="numbers of nodes for compare")
+@click.option("--tool", "tools", multiple=True, default=TOOLS, type=click.Choice(TOOLS))
 @click.option("--repeat", default=3, type=click.IntRange(1), help="runs of each; the median counts")
 @click.option("--out", default="reports/bench", type=click.Path(path_type=Path))
 @click.option("--lab", "name", default=LAB, help="the lab's name")
@@ -104,6 +105,7 @@ def main(
     steps: tuple[str, ...],
     nodes: list[int],
     against: list[int],
+    tools: tuple[str, ...],
     repeat: int,
     out: Path,
     name: str,
@@ -127,7 +129,7 @@ def main(
                     if "latency" in steps:
                         bench.latency()
                     if "compare" in steps:
-                        bench.compare(against)
+                        bench.compare(against, tools)
                     if "scale" in steps:
                         bench.scale(nodes)
                 finally:

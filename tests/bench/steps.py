@@ -14,9 +14,10 @@ from tests.bench import ansible, relay
 from tests.bench.measure import BenchError, Ended, Measured, counted, measured, median_of, run
 from tests.bench.nodes import Nodes
 from tests.bench.page import SAME, WHOLE
-from tests.bench.work import COMPARED, fetch, work
+from tests.bench.work import COMPARED, Work, fetch, work
 
 DEADLINE_S = 900.0  # of one run; what a benchmark may take at most on a slow machine
+TOOLS = ("ansible", "stock")
 SITE = ("deploys/site.py",)
 STAGES = tuple(f"deploys/{stage}.py" for stage in COMPARED)
 BIN = Path(sys.executable).parent
@@ -120,27 +121,33 @@ class Bench:
             self.noop("scale", count)
             self.change("scale", count)
 
-    def compare(self, counts: Sequence[int]) -> None:
+    def compare(self, counts: Sequence[int], tools: Sequence[str] = TOOLS) -> None:
         """(b) The same nodes and files by rackpin, Ansible and stock pyinfra, one after another."""
-        program, wanted = ansible.install(self.nodes.directory), work()
+        wanted, commands = work(), {"ansible": self.ansible, "stock": self.stock}
         for count in counts:
             self.settle(count + 1)  # the head has Ray's files too, so it isn't compared
             fetch(self.nodes, count, wanted)
             self.noop("compare", count + 1, WHOLE)
             self.noop("compare", count + 1, SAME, limit="monitoring", deploys=STAGES)
-            inventory, playbook = ansible.write(self.nodes, count, wanted)
-            env = ansible.environment(self.nodes, count)
-            argv = [str(program), "-i", str(inventory), str(playbook)]
-            self.other("ansible", count, argv, env, wanted.operations)
-            stock = {
-                "RACKPIN_LAB": self.nodes.site.lab.name,
-                "RACKPIN_BENCH_NODES": str(count),
-                "RACKPIN_BENCH_DIR": str(self.nodes.directory),
-                "PYTHONPATH": str(ROOT),
-            }
-            argv = [str(BIN / "pyinfra"), "-y"]
-            argv += ["tests/bench/stock_inventory.py", "tests/bench/stock_deploy.py"]
-            self.other("stock", count, argv, stock, wanted.operations)
+            for tool in tools:
+                argv, env = commands[tool](count, wanted)
+                self.other(tool, count, argv, env, wanted.operations)
+
+    def ansible(self, count: int, wanted: Work) -> tuple[list[str], dict[str, str]]:
+        program = ansible.install(self.nodes.directory)
+        inventory, playbook = ansible.write(self.nodes, count, wanted)
+        argv = [str(program), "-i", str(inventory), str(playbook)]
+        return argv, ansible.environment(self.nodes, count)
+
+    def stock(self, count: int, wanted: Work) -> tuple[list[str], dict[str, str]]:
+        env = {
+            "RACKPIN_LAB": self.nodes.site.lab.name,
+            "RACKPIN_BENCH_NODES": str(count),
+            "RACKPIN_BENCH_DIR": str(self.nodes.directory),
+            "PYTHONPATH": str(ROOT),
+        }
+        argv = [str(BIN / "pyinfra"), "-y"]
+        return [*argv, "tests/bench/stock_inventory.py", "tests/bench/stock_deploy.py"], env
 
     def other(
         self, tool: str, count: int, argv: list[str], env: dict[str, str], operations: int
