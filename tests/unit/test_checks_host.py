@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from rackpin.checks import address, batch, clock, disk, hosts, kernel, sysctl, upgrades
@@ -10,6 +13,7 @@ from rackpin.desired import Target
 from rackpin.findings import Finding, Outcome
 from tests.unit import checks_samples as samples
 from tests.unit.checks_samples import found, good, ok, replaced
+from tests.unit.shell import sh
 
 OWNED = "/etc/sysctl.d/90-rackpin.conf"
 
@@ -154,6 +158,50 @@ def test_huge_pages_of_a_foreign_kernel_are_left_out(ctx: Context) -> None:
 def test_a_wrong_address_fails(ctx: Context, old: str, new: str, words: str) -> None:
     finding = found(ctx, hosts.CHECK, hosts=replaced(good(ctx)["hosts"], old, new))["hosts.self"]
     assert finding.outcome is Outcome.FAIL and words in finding.summary
+
+
+GETENT = """#!/bin/sh
+shift
+for name; do
+  grep "^$name " "{table}" | while read -r _ address; do
+    echo "$address       STREAM $name"; echo "$address       DGRAM  "; echo "$address       RAW    "
+  done
+  grep -q "^$name " "{table}" || missing=2
+done
+exit ${{missing:-0}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "wrong", "words"),
+    [
+        ("", "", ""),
+        ("", "worker1", "worker1 is 10.9.0.99"),
+        ("worker2", "", "worker2 is nothing"),
+    ],
+)
+def test_only_names_that_lead_elsewhere_are_told(
+    ctx: Context, tmp_path: Path, lost: str, wrong: str, words: str
+) -> None:
+    nodes = {name: node.address for name, node in ctx.fleet.nodes.items()}
+    right = 0 if lost else len(nodes) - bool(wrong)
+    table = {**nodes, os.uname().nodename: ctx.node.address}
+    if wrong:
+        table[wrong] = "10.9.0.99"
+    lines = [f"{name} {address}\n" for name, address in table.items() if name != lost]
+    (tmp_path / "table").write_text("".join(lines))
+    (tmp_path / "getent").write_text(GETENT.format(table=tmp_path / "table"))
+    (tmp_path / "getent").chmod(0o755)
+    asked = hosts.command(ctx).shell
+    text = sh(asked, PATH=f"{tmp_path}:/usr/bin:/bin").stdout
+    text = text.replace(f"## self {os.uname().nodename}", f"## self {ctx.node.name}")
+    assert hosts.parse(text)[2] == right
+    finding = found(ctx, hosts.CHECK, hosts=ok(text))["hosts.self"]
+    assert finding.outcome is (Outcome.FAIL if words else Outcome.PASS) and words in finding.summary
+    fewer = text.replace(f"## right {right}", f"## right {right - 1}")
+    if right:
+        cut = found(ctx, hosts.CHECK, hosts=ok(fewer))["hosts.self"]
+        assert cut.outcome is Outcome.NOT_RUN and "not whole" in cut.summary
 
 
 def test_another_host_name_warns(ctx: Context) -> None:
