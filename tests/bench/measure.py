@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import threading
@@ -12,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+PEAK_S = 0.05  # between two looks at a program's memory
 
 
 class BenchError(Exception):
@@ -28,7 +31,7 @@ class Measured:
     nodes: int
     wall_s: float
     cpu_s: float  # user and system time of the controller and its children
-    rss_mb: float  # most memory of the controller's largest process
+    rss_mb: float  # most memory of the controller's first process
     load: float
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -62,6 +65,8 @@ def run(argv: Sequence[str], env: Mapping[str, str], cwd: Path, deadline_s: floa
     )
     late = threading.Timer(deadline_s, process.kill)
     late.start()
+    peak = Peak(process.pid)
+    peak.start()
     try:
         assert process.stdout is not None
         text = process.stdout.read().decode(errors="replace")
@@ -70,11 +75,29 @@ def run(argv: Sequence[str], env: Mapping[str, str], cwd: Path, deadline_s: floa
         wall = time.monotonic() - began
     finally:
         late.cancel()
+        peak.ended.set()
     process.returncode = os.waitstatus_to_exitcode(status)
     if wall >= deadline_s:
         raise BenchError(f"{argv[0]} did not end within {deadline_s:g} s:\n{text[-3000:]}")
     cpu = usage.ru_utime + usage.ru_stime
-    return Ended(process.returncode, text, wall, cpu, usage.ru_maxrss / 1024, load)
+    return Ended(process.returncode, text, wall, cpu, peak.mb, load)
+
+
+class Peak(threading.Thread):
+    """The most memory of a process. The kernel's own ru_maxrss begins with its parent's."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.status, self.mb, self.ended = Path(f"/proc/{pid}/status"), 0.0, threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(PEAK_S):
+            try:
+                found = re.search(r"VmHWM:\s+(\d+) kB", self.status.read_text())
+            except OSError:
+                return  # it has ended
+            if found:
+                self.mb = int(found[1]) / 1024
 
 
 def measured(step: str, tool: str, kind: str, nodes: int, ended: Ended, **more: Any) -> Measured:

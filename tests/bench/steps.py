@@ -116,6 +116,8 @@ class Bench:
     # -- steps ---------------------------------------------------------------------
     def scale(self, counts: Sequence[int]) -> None:
         """(a) A run that changes nothing, and one that changes a line, over more and more nodes."""
+        # all nodes first: what one node costs depends on how many the host has
+        self.settle(max(counts))
         for count in counts:
             self.settle(count)
             self.noop("scale", count)
