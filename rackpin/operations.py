@@ -209,7 +209,7 @@ OWNED_BLOCK = "# begin rackpin"
 
 
 @operation()
-def environment(lock: Lock, url: str, stage: Desired, share: Share | None) -> Iterator[Any]:
+def environment(lock: Lock, url: str, stage: Desired, share: Share | None = None) -> Iterator[Any]:
     """
     Build the lock's environment, hashes enforced, at the path that carries its digest.
 
