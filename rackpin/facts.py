@@ -199,7 +199,7 @@ section virt; systemd-detect-virt 2>/dev/null
 section addresses; ip -o -4 addr show
 section route; {route}
 section swaps; cat /proc/swaps
-section dpkg; ls /var/lib/dpkg/updates 2>/dev/null; dpkg --audit
+section dpkg; for f in /var/lib/dpkg/updates/*; do [ ! -e "$f" ] || echo "$f"; done; dpkg --audit
 section space; set -- /; for d in /opt /var/lib; do [ ! -d $d ] || set -- "$@" $d; done
 df -B1 --output=avail "$@" | { read -r _; for d; do read -r v && echo "$d $v"; done; }
 section listeners; ss -H -ltnp | while read -r line; do
@@ -208,7 +208,7 @@ section listeners; ss -H -ltnp | while read -r line; do
     while read -r g; do group="$group$g "; done 2>/dev/null <"/proc/${pid%%[!0-9]*}/cgroup"
   fi
   echo "$line | $group"; done
-section thp; cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null
+section thp; v=; read -r v 2>/dev/null </sys/kernel/mm/transparent_hugepage/enabled; echo "$v"
 section thp_writable; [ -w /sys/kernel/mm/transparent_hugepage/enabled ] && echo yes
 section end
 """

@@ -60,18 +60,23 @@ bridges_above $above | while read -r up; do
   else value=unseen; fi
   echo "${up##*/}|$value"
 done
-echo "@@ kernel"; if [ -n "$root" ]; then one "$root/kernel"; echo; else uname -r; fi
+set -- $(uname -rm) # in this order, whatever that of its options
+release=$1 machine=$2
+echo "@@ kernel"; if [ -n "$root" ]; then one "$root/kernel"; echo; else echo "$release"; fi
 echo "@@ virt"; if [ -n "$root" ]; then echo none; else systemd-detect-virt 2>/dev/null; fi
-echo "@@ cmdline"; cat "$root/proc/cmdline" 2>/dev/null
-echo "@@ grub"; cat "$root/etc/default/grub" "$root"/etc/default/grub.d/*.cfg 2>/dev/null |
-  grep -E '^[[:space:]]*GRUB_CMDLINE_LINUX(_DEFAULT)?='
+echo "@@ cmdline"; one "$root/proc/cmdline"; echo
+echo "@@ grub"
+grep -shE '^[[:space:]]*GRUB_CMDLINE_LINUX(_DEFAULT)?=' "$root/etc/default/grub" \
+  "$root"/etc/default/grub.d/*.cfg
 echo "@@ next"; grep -m 1 -E '^[[:space:]]*linux(efi)?[[:space:]]' "$root/boot/grub/grub.cfg" 2>/dev/null
 echo "@@ modules"
+uverbs=
 while read -r m _; do
   case $m in nvidia* | mlx5_* | ib_* | rdma_* | gdrdrv) echo "$m" ;; esac
+  [ "$m" != ib_uverbs ] || uverbs=yes
 done 2>/dev/null <"$root/proc/modules"
 echo "@@ peer_api"
-if grep -q '^ib_uverbs ' "$root/proc/modules" 2>/dev/null; then
+if [ -n "$uverbs" ]; then
   if grep -qw ib_register_peer_memory_client "$root/proc/kallsyms" 2>/dev/null; then echo yes
   else echo no; fi
 fi
@@ -95,15 +100,15 @@ done
 echo "@@ iommu"; for i in "$sys"/class/iommu/*; do [ -e "$i" ] && echo "${i##*/}"; done
 echo "@@ dkms"; [ -n "$root" ] || [ -z "$above" ] || timeout 20 dkms status 2>/dev/null
 echo "@@ built"
-tree=$root/lib/modules/$(uname -r)/updates
+tree=$root/lib/modules/$release/updates
 for f in "$tree"/*.ko* "$tree"/*/*.ko*; do
   [ -e "$f" ] && [ -n "$above" ] && stat -c '%n %Y' "$f"
 done
 echo "@@ ofed"; [ -n "$root" ] || [ -z "$above" ] || timeout 20 ofed_info -s 2>/dev/null
 echo "@@ symbols"
 for f in "$root/usr/src/ofa_kernel/default/Module.symvers" \
-  "$root/usr/src/ofa_kernel/$(uname -m)/$(uname -r)/Module.symvers"; do
+  "$root/usr/src/ofa_kernel/$machine/$release/Module.symvers"; do
   [ -e "$f" ] && stat -c %Y "$f"
 done
-echo "@@ names"; cat "$root/etc/rackpin/hca-names" 2>/dev/null
+echo "@@ names"; [ ! -e "$root/etc/rackpin/hca-names" ] || cat "$root/etc/rackpin/hca-names"
 echo "@@ end"
