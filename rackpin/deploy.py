@@ -33,6 +33,7 @@ from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
 from rackpin.preflight import check_node
 from rackpin.requests import requests
+from rackpin.requests import survey as survey_given
 from rackpin.stack import wheelhouse
 from rackpin.stages import STAGES, apt
 from rackpin.stages.python import complete_mark
@@ -146,7 +147,7 @@ def survey_host(
     asked = time.time()
     target_host.connector.survey(requests(target))
     answered = time.time()
-    survey = target_host.get_fact(Survey, head_address=run.fleet.head.address)
+    survey = target_host.get_fact(Survey, **survey_given(target))
     if survey is None:
         return [Problem(node.name, "survey", "no answer that can be read", "see the output above")]
     surveys[node.name] = survey

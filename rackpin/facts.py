@@ -202,7 +202,11 @@ section swaps; cat /proc/swaps
 section dpkg; for f in /var/lib/dpkg/updates/*; do [ ! -e "$f" ] || echo "$f"; done; dpkg --audit
 section space; set -- /; for d in /opt /var/lib; do [ ! -d $d ] || set -- "$@" $d; done
 df -B1 --output=avail "$@" | { read -r _; for d; do read -r v && echo "$d $v"; done; }
-section listeners; ss -H -ltnp | while read -r line; do
+section listeners; open=$(ss -H -ltn) || exit 1
+# whose they are is looked up in every process, so only where a port of ours is taken
+echo "$open" | { while read -r _ _ _ a _; do
+  case '{ports}' in *" ${a##*:} "*) exit 1 ;; esac; done; } ||
+ss -H -ltnp | while read -r line; do
   pid=${line#*pid=} group=
   if [ "$pid" != "$line" ]; then
     while read -r g; do group="$group$g "; done 2>/dev/null <"/proc/${pid%%[!0-9]*}/cgroup"
@@ -230,7 +234,8 @@ class NodeSurvey:
     swaps: tuple[str, ...]
     dpkg_broken: bool
     space: dict[str, int]
-    listeners: tuple[tuple[str, int, str, str], ...]  # address, port, program, cgroup
+    # address, port, program, cgroup; none where no port is taken that was asked about
+    listeners: tuple[tuple[str, int, str, str], ...]
     thp: str
     thp_writable: bool
 
@@ -244,8 +249,10 @@ class Survey(FactBase[NodeSurvey | None]):
     def default() -> None:
         return None
 
-    def command(self, head_address: str) -> str:
-        return _SURVEY.replace("{route}", f"ip -o -4 route get {shlex.quote(head_address)}")
+    def command(self, head_address: str, ports: tuple[int, ...]) -> str:
+        asked = "".join(f" {port}" for port in ports)
+        route = f"ip -o -4 route get {shlex.quote(head_address)}"
+        return _SURVEY.replace("{route}", route).replace("{ports}", f"{asked} ")
 
     def process(self, output: list[str]) -> NodeSurvey:
         return parse_survey(output)

@@ -14,14 +14,21 @@ from rackpin.facts_driver import Gpu
 from rackpin.facts_fabric import FabricFact
 from rackpin.facts_fleet import IdentityFact
 from rackpin.fleet import mark as marks
+from rackpin.preflight import own_units
 from rackpin.stages import STAGES, apt, cuda, fabric
 from rackpin.stages.driver import UNITS
+
+
+def survey(target: Target) -> dict[str, Any]:
+    """What the survey is asked with: the way to the head, and the ports that must be free."""
+    ports = tuple(sorted(own_units(target.fleet, target.node)))
+    return {"head_address": target.fleet.head.address, "ports": ports}
 
 
 def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
     """Every fact that the stages will ask of this node: the survey fetches them in one go."""
     facts: list[tuple[Any, dict[str, Any]]] = [
-        (Survey, {"head_address": target.fleet.head.address}),
+        (Survey, survey(target)),
         (Users, {"names": (layout.USER,)}),
         (Text, {"path": "/etc/hosts"}),
         (Apt, {"names": apt.names(target)}),

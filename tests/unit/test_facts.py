@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from rackpin.facts import Packages, Paths, Text, Units, Users, parse_survey
+from rackpin.facts import Packages, Paths, Survey, Text, Units, Users, parse_survey
 
 
 def shell(command: str) -> list[str]:
@@ -114,6 +114,23 @@ def test_survey() -> None:
     assert not survey.dpkg_broken
     assert survey.listeners[0] == ("0.0.0.0", 22, "sshd", "/system.slice/ssh.service")
     assert survey.listeners[1] == ("::", 8000, "", "")
+
+
+@pytest.mark.parametrize(("asked", "found"), [((), 0), ((8000,), 2), ((800, 80), 0), ((22, 1), 2)])
+def test_who_listens_is_looked_up_only_where_a_port_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[int, ...], found: int
+) -> None:
+    lines = SURVEY.partition("@@ listeners\n")[2].partition("@@ thp")[0].splitlines()
+    (tmp_path / "open").write_text("".join(line.partition(" | ")[0] + "\n" for line in lines))
+    (tmp_path / "ss").write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\ncat {tmp_path}/open\n')
+    (tmp_path / "ss").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    told = parse_survey(shell(Survey().command("127.0.0.1", asked)))
+    assert len(told.listeners) == found
+    assert ("-H -ltnp" in (tmp_path / "asked").read_text()) is bool(found)
+    (tmp_path / "ss").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(AssertionError):  # the fact fails: nobody can say that the ports are free
+        shell(Survey().command("127.0.0.1", asked))
 
 
 @pytest.mark.parametrize("cut", range(5, len(SURVEY.splitlines()) - 1, 4))
