@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rackpin.bundle import remote
 from rackpin.inventory import ROOT
-from rackpin.lab import lifecycle
+from rackpin.lab import lifecycle, services
 from rackpin.stack.lock import load_stack
 from tests.bench.measure import BenchError, Measured, measured, run
 from tests.lab.fleet import FIRST_RUN_S, FleetLab, booted, wait
@@ -32,6 +32,7 @@ def build(directory: Path) -> list[Measured]:
     ):
         found = [once(site, "build", options)]
         lifecycle.reset(site.lab, [site.lab.host(REBUILT)], say=print)
+        services.start(site.lab, print)  # its model was on that disk
         return [*found, once(site, "rebuild", [*options, "--limit", REBUILT])]
 
 
@@ -46,7 +47,7 @@ def once(site: FleetLab, kind: str, options: Sequence[str]) -> Measured:
         raise BenchError(f"the {kind} ended with {ended.code}:\n{ended.text[-4000:]}")
     working = json.loads((site.directory / "counts.json").read_text())["working_s"]
     asked = [node.name for node in report.nodes if node.state == "ready"]
-    own = {"nodes": asked, "stage_seconds": report.stage_seconds}
+    own = {"of": asked, "stage_seconds": report.stage_seconds}
     if len(asked) == 1:  # of several nodes the slowest counts, and which that is changes
         stages = {stage: round(s, 2) for stage, s in working[asked[0]].items()}
         waited = ended.wall_s - sum(stages.values())
