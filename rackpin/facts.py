@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -52,6 +52,11 @@ for p; do shift; [ ! -f "$p" ] || set -- "$@" "$p"; done
 KINDS = {"directory": "directory", "regular file": "file", "regular empty file": "file"}
 
 
+def union(asked: Iterable[Mapping[str, Any]], key: str) -> tuple[str, ...]:
+    """What several facts are asked for under a key, each once."""
+    return tuple(dict.fromkeys(name for given in asked for name in given[key]))
+
+
 class Paths(FactBase[dict[str, PathState]]):
     """State of the given paths, by path. Readable only as root where a file is."""
 
@@ -62,17 +67,17 @@ class Paths(FactBase[dict[str, PathState]]):
         return _PATHS.format(paths=quoted)
 
     @classmethod
-    def together(cls, asked: Sequence[Mapping[str, Any]]) -> str:
+    def together(cls, asked: Iterable[Mapping[str, Any]]) -> str:
         """One command for several of these facts; :meth:`apart` takes its answer apart."""
-        return cls().command(tuple(dict.fromkeys(p for given in asked for p in given["paths"])))
+        return cls().command(union(asked, "paths"))
 
     @staticmethod
     def apart(lines: Sequence[str], given: Mapping[str, Any]) -> list[str] | None:
         """The lines of one of them; None when one of its paths has none."""
-        mine = {*given["paths"]}
-        own = [(line.split("|", 2)[1:2], line) for line in lines]
-        kept = [line for path, line in own if path and path[0] in mine]
-        return kept if {path[0] for path, _ in own if path} >= mine else None
+        own: dict[str, list[str]] = {path: [] for path in given["paths"]}
+        for line in lines:
+            own.get(line.partition("|")[2].partition("|")[0], []).append(line)
+        return list(chain(*own.values())) if all(own.values()) else None
 
     def process(self, output: list[str]) -> dict[str, PathState]:
         states: dict[str, PathState] = {}
@@ -126,8 +131,8 @@ class Units(FactBase[dict[str, dict[str, str]]]):
         return f"systemctl show -p {properties} -- {' '.join(shlex.quote(n) for n in names)}"
 
     @classmethod
-    def together(cls, asked: Sequence[Mapping[str, Any]]) -> str:
-        return cls().command(tuple(dict.fromkeys(n for given in asked for n in given["names"])))
+    def together(cls, asked: Iterable[Mapping[str, Any]]) -> str:
+        return cls().command(union(asked, "names"))
 
     @staticmethod
     def apart(lines: Sequence[str], given: Mapping[str, Any]) -> list[str] | None:

@@ -161,6 +161,14 @@ class FleetConfig(Model):
     apt_pins: list[AptPin] = Field(default_factory=list)
     apt_proxy: str | None = None  # for the hosts of apt_repositories only
 
+    @property
+    def taken_everywhere(self) -> dict[int, str]:
+        """TCP ports that no engine and no gateway may have on any node → the key that has them."""
+        taken: dict[int, str] = dict.fromkeys(self.extra_listeners, "extra_listeners")
+        if self.transfers.neighbours:
+            taken[self.transfers.port] = "transfers.port"
+        return taken
+
 
 class Node(Model):
     """One host as the inventory describes it."""

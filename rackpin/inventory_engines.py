@@ -110,9 +110,7 @@ def gpus(draft: Draft) -> Iterator[Problem]:
 
 def ports(draft: Draft) -> Iterator[Problem]:
     for node in draft.nodes.values():
-        taken: dict[int, str] = dict.fromkeys(draft.config.extra_listeners, "extra_listeners")
-        if (transfers := draft.config.transfers).neighbours:
-            taken[transfers.port] = "transfers.port"
+        taken = draft.config.taken_everywhere
         workers = range(0)
         if node.in_ray and "ray" not in draft.broken:
             ray = draft.config.ray.ports

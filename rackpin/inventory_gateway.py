@@ -77,9 +77,7 @@ def port(draft: Draft) -> Iterator[Problem]:
     wanted = draft.config.gateway.port
     for node in gateways(draft):
         ray = draft.config.ray.ports
-        taken = dict.fromkeys(draft.config.extra_listeners, "extra_listeners")
-        if (transfers := draft.config.transfers).neighbours:
-            taken[transfers.port] = "transfers.port"
+        taken = draft.config.taken_everywhere
         for instance in draft.engines("port", "nodes"):
             if instance.nodes[0] == node.name:
                 taken[instance.port] = key_of(instance, "port")

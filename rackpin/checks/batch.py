@@ -59,12 +59,6 @@ run() {
   t=$!; echo "$t" >"$D/$1.pid"; wait "$t"; r=$?; : >"$D/$1.pid"
   now; echo "$r $(( ms - t0 )) $4" >"$D/$1.rc"
 }
-group() { # SECONDS BLOCKS
-  left=$(( @budget@ - (ms - T0) / 1000 ))
-  [ "$left" -lt "$1" ] || left=$1
-  ( ulimit -f "$2"; exec timeout -k @kill@ "$left" sh "$D/group.sh" "$D" ) >/dev/null 2>&1 &
-  t=$!; echo "$t" >"$D/group.pid"; wait "$t"; : >"$D/group.pid"
-}
 flush() { # every answer that is there and was not given yet; each is given once
   set --
   n=0; while [ "$n" -lt @count@ ]; do
@@ -155,8 +149,12 @@ def _group(together: Sequence[tuple[int, Command]]) -> list[str]:
     ]
     deadline = math.ceil(max(command.deadline_s for _, command in together))
     blocks = "unlimited" if any(command.writes for _, command in together) else FILE_BLOCKS
-    own = "\n".join(["D=$1; shift", *each])
-    return [_file('"$D/group.sh"', own), f"group {deadline} {blocks}"]
+    own = "\n".join(["D=${0%/*}", *each])
+    return [
+        _file('"$D/group.sh"', own),
+        _file('"$D/group.in"', ""),
+        f"run group {deadline} {blocks} group",
+    ]
 
 
 def _bounds(command: Command) -> str:

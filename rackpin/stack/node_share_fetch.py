@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 
 BLOCK = 1 << 20
 BUSY = 503  # all slots of a server are taken
-MAY_WAIT = {"X-Rackpin-Fetch": "1"}  # asks for an answer at once instead of a slow transfer
+MAY_WAIT = "X-Rackpin-Fetch"  # asks for an answer at once instead of a slow transfer
 MB = 1e6
 
 
@@ -47,7 +47,7 @@ class Source:
             link.connect()
             assert link.sock is not None
             link.sock.settimeout(times["silent"])
-            link.request("GET", self.prefix + quote(path), headers=MAY_WAIT)
+            link.request("GET", self.prefix + quote(path), headers={MAY_WAIT: "1"})
             answer = link.getresponse()
             if answer.status != 200:
                 return answer.status

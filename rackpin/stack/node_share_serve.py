@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -31,6 +32,13 @@ class Rate:
                 start = max(now, self.free_at)
                 self.free_at = start + size / self.bytes_s
             time.sleep(start - now)
+
+    def pieces(self, size: int) -> Iterator[tuple[int, int]]:
+        """Start and length of each piece of a file, as soon as it may go out."""
+        for start in range(0, size, STEP):
+            length = min(STEP, size - start)
+            self.wait(length)
+            yield start, length
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -63,9 +71,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(size))
             self.end_headers()
             self.wfile.flush()
-            for start in range(0, size, STEP):
-                self.server.rate.wait(min(STEP, size - start))
-                self.connection.sendfile(stream, start, min(STEP, size - start))
+            for start, length in self.server.rate.pieces(size):
+                self.connection.sendfile(stream, start, length)
                 self.server.asked = time.monotonic()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -84,7 +91,8 @@ class Server(ThreadingHTTPServer):
         super().__init__((address, port), Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # a client that left
+        # a client that left; a disk that can't be read is another matter
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 

@@ -22,11 +22,11 @@ from stat import S_ISREG
 from typing import IO
 from urllib.parse import quote, unquote, urlsplit
 
-from rackpin.stack.node_share_serve import STEP, Rate
+from rackpin.stack.node_share_fetch import MAY_WAIT
+from rackpin.stack.node_share_serve import Rate
 from rackpin.stack.pins import StackError
 
 PORT = 8900
-MAY_WAIT = "X-Rackpin-Fetch"
 AT_ONCE = 16  # transfers to nodes that also ask their neighbours
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 10
@@ -83,9 +83,8 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if body:
                 self.wfile.flush()
-                for start in range(0, size, STEP):
-                    self.server.rate.wait(min(STEP, size - start))
-                    self.connection.sendfile(stream, start, min(STEP, size - start))
+                for start, length in self.server.rate.pieces(size):
+                    self.connection.sendfile(stream, start, length)
         finally:
             if may_wait:
                 self.server.slots.release()

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.unit.serving import serving
+
 KEY = "unit-test-key-0123456789"
 
 
@@ -108,10 +110,5 @@ def running(fault: str) -> Iterator[int]:
     handler = type("Faulty", (Engine,), {"fault": fault, "asked": 0})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(server) as port:
+        yield port

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rackpin.stack import node_share_serve, share
 from rackpin.stack.node_share_fetch import Fetch
 from rackpin.stack.serve import Server
 from rackpin.stack.share import Share, Transfers
+from tests.unit.serving import serving
 from tests.unit.test_stack_environment import Site, pack, site, uv_wheel
 
 __all__ = ["site", "uv_wheel"]  # fixtures
@@ -32,17 +32,6 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-@contextmanager
-def serving(server: Server | node_share_serve.Server) -> Iterator[int]:
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     made = {f"big{n}.whl": os.urandom(BIG) for n in range(4)}
@@ -53,14 +42,9 @@ def files(tmp_path: Path) -> Files:
     return made
 
 
-class Origin(Server):
-    """The wheelhouse's own server; it notes what it was asked."""
-
-    asked: list[str]
-
-    def __init__(self, directory: Path, **limits: int) -> None:
-        super().__init__(directory, "127.0.0.1", 0, **limits)
-        self.asked = []
+def origin(directory: Path, **limits: int) -> Server:
+    """The wheelhouse's own server."""
+    return Server(directory, "127.0.0.1", 0, **limits)
 
 
 @pytest.fixture
@@ -110,7 +94,7 @@ def test_what_a_neighbour_has_does_not_come_from_the_origin(
 ) -> None:
     port = free_port()
     near = node_share_serve.Server(str(stock(files, tmp_path / "n")), "127.0.0.2", port, 4, 0)
-    with serving(Origin(tmp_path / "house")) as at, serving(near):
+    with serving(origin(tmp_path / "house")) as at, serving(near):
         fetch = Fetch(plan(files, f"http://127.0.0.1:{at}", tmp_path / "a", ["127.0.0.2"], port))
         assert fetch.run() == ""
     assert whole(files, tmp_path / "a")
@@ -125,7 +109,7 @@ def test_eight_nodes_take_less_than_eight_times_from_the_origin(
 ) -> None:
     """At one transfer at a time the origin can't give all of them all."""
     port, addresses = free_port(), [f"127.0.0.{n}" for n in range(2, 10)]
-    with serving(Origin(tmp_path / "house", at_once=1)) as at:
+    with serving(origin(tmp_path / "house", at_once=1)) as at:
         fetches = [
             Fetch(
                 plan(files, f"http://127.0.0.1:{at}", tmp_path / own, others(own, addresses), port)
@@ -163,7 +147,7 @@ def test_a_neighbour_with_wrong_bytes_is_told_and_left(files: Files, tmp_path: P
     for path in bad.iterdir():
         path.write_bytes(path.read_bytes()[:-1] + b"?")
     near = node_share_serve.Server(str(bad), "127.0.0.2", port, 4, 0)
-    with serving(Origin(tmp_path / "house")) as at, serving(near):
+    with serving(origin(tmp_path / "house")) as at, serving(near):
         fetch = Fetch(plan(files, f"http://127.0.0.1:{at}", tmp_path / "a", ["127.0.0.2"], port))
         assert fetch.run() == ""
     assert whole(files, tmp_path / "a")
@@ -179,7 +163,7 @@ def test_a_neighbour_with_another_length(
     for path in bad.iterdir():
         path.write_bytes(change(path.read_bytes()))
     near = node_share_serve.Server(str(bad), "127.0.0.2", port, 4, 0)
-    with serving(Origin(tmp_path / "house")) as at, serving(near):
+    with serving(origin(tmp_path / "house")) as at, serving(near):
         fetch = Fetch(plan(files, f"http://127.0.0.1:{at}", tmp_path / "a", ["127.0.0.2"], port))
         assert fetch.run() == ""
     assert whole(files, tmp_path / "a") and fetch.from_neighbours == 0 and fetch.notes
@@ -188,7 +172,7 @@ def test_a_neighbour_with_another_length(
 def test_neighbours_behind_a_firewall_are_given_up(files: Files, tmp_path: Path) -> None:
     """192.0.2.0/24 answers nobody; listed are more than are ever asked."""
     lost = [f"192.0.2.{n}" for n in range(1, 40)]
-    with serving(Origin(tmp_path / "house")) as at:
+    with serving(origin(tmp_path / "house")) as at:
         given = plan(files, f"http://127.0.0.1:{at}", tmp_path / "a", lost, 8902)
         fetch = Fetch(given)
         begun = time.monotonic()
@@ -200,7 +184,7 @@ def test_neighbours_behind_a_firewall_are_given_up(files: Files, tmp_path: Path)
 
 def test_a_wrong_or_missing_file_of_the_origin_ends_it(files: Files, tmp_path: Path) -> None:
     (tmp_path / "house" / "big0.whl").write_bytes(b"other")
-    with serving(Origin(tmp_path / "house")) as at:
+    with serving(origin(tmp_path / "house")) as at:
         fetch = Fetch(plan(files, f"http://127.0.0.1:{at}", tmp_path / "a", [], 8902))
         said = fetch.run()
     assert "big0.whl" in said and "is it served there?" in said
@@ -243,7 +227,7 @@ def test_a_limit_is_kept(files: Files, tmp_path: Path) -> None:
     port = free_port()
     one = {"big0.whl": files["big0.whl"]}
     near = node_share_serve.Server(str(stock(one, tmp_path / "n")), "127.0.0.2", port, 4, 16)
-    with serving(Origin(tmp_path / "house")) as at, serving(near):
+    with serving(origin(tmp_path / "house")) as at, serving(near):
         fetch = Fetch(plan(one, f"http://127.0.0.1:{at}", tmp_path / "a", ["127.0.0.2"], port))
         begun = time.monotonic()
         assert fetch.run() == ""
@@ -253,7 +237,7 @@ def test_a_limit_is_kept(files: Files, tmp_path: Path) -> None:
 
 
 def test_the_origins_limits(files: Files, tmp_path: Path) -> None:
-    with serving(server := Origin(tmp_path / "house", at_once=1, limit_mbit=16)) as at:
+    with serving(server := origin(tmp_path / "house", at_once=1, limit_mbit=16)) as at:
         begun = time.monotonic()
         one = {"big0.whl": files["big0.whl"]}
         assert Fetch(plan(one, f"http://127.0.0.1:{at}", tmp_path / "a", [], 1)).run() == ""
