@@ -39,12 +39,11 @@ OTHER = PathState("other")  # a device, a socket
 # One program for all paths each, as most of a run's paths are asked in one go.
 _PATHS = r"""set -- {paths}
 for p; do shift
-  if [ -L "$p" ]; then printf 'link|%s|%s\n' "$p" "$(readlink "$p")"
-  elif [ -e "$p" ]; then set -- "$@" "$p"
+  if [ -e "$p" ] || [ -L "$p" ]; then set -- "$@" "$p"
   else printf 'absent|%s\n' "$p"; fi
 done
-[ $# -eq 0 ] || stat -c 'is|%n|%F|%a|%U|%G' -- "$@"
-for p; do shift; [ ! -f "$p" ] || set -- "$@" "$p"; done
+[ $# -eq 0 ] || QUOTING_STYLE=literal stat -c 'is|%n|%F|%a|%U|%G|%N' -- "$@"
+for p; do shift; [ -L "$p" ] || [ ! -f "$p" ] || set -- "$@" "$p"; done
 [ $# -eq 0 ] || {{ sha256sum -- "$@" | while read -r sum p; do echo "sum|$p|$sum"; done
   awk 'FNR <= 2 {{ text = substr($0, 1, 150); gsub(/[^ -~\t]/, "?", text)
       print "line|" FILENAME "|" text }}
@@ -85,12 +84,13 @@ class Paths(FactBase[dict[str, PathState]]):
             what, path, rest = (*line.split("|", 2), "")[:3]
             if what == "absent":
                 states[path] = ABSENT
-            elif what == "link":
-                states[path] = PathState("link", target=rest)
             elif what == "is":
-                kind, mode, owner, group = rest.split("|")
-                known = KINDS.get(kind)
-                states[path] = PathState(known, mode, owner, group) if known else OTHER
+                kind, mode, owner, group, name = rest.split("|", 4)
+                if kind == "symbolic link":
+                    states[path] = PathState("link", target=name.removeprefix(f"{path} -> "))
+                else:
+                    known = KINDS.get(kind)
+                    states[path] = PathState(known, mode, owner, group) if known else OTHER
             elif what == "sum":
                 states[path] = replace(states[path], sha256=rest)
             elif what == "line":
@@ -193,17 +193,15 @@ class Users(FactBase[dict[str, str]]):
 
 
 _SURVEY = r"""section() { echo "@@ $1"; }
-section os; cat /etc/os-release
-set -- $(uname -nrm) # in this order, whatever the order of its options
+show() { while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done <"$1"; }
+section os; show /etc/os-release
+set -- $(uname -nm) # in this order, whatever the order of its options
 section hostname; echo "$1"
-section kernel; echo "$2"
-section arch; echo "$3"
-section boot_id; cat /proc/sys/kernel/random/boot_id
+section arch; echo "$2"
 section epoch; date +%s.%N
-section virt; systemd-detect-virt 2>/dev/null
 section addresses; ip -o -4 addr show
 section route; {route}
-section swaps; cat /proc/swaps
+section swaps; show /proc/swaps
 section dpkg; for f in /var/lib/dpkg/updates/*; do [ ! -e "$f" ] || echo "$f"; done; dpkg --audit
 section space; set -- /; for d in /opt /var/lib; do [ ! -d $d ] || set -- "$@" $d; done
 df -B1 --output=avail "$@" | { read -r _; for d; do read -r v && echo "$d $v"; done; }
@@ -217,8 +215,6 @@ ss -H -ltnp | while read -r line; do
     while read -r g; do group="$group$g "; done 2>/dev/null <"/proc/${pid%%[!0-9]*}/cgroup"
   fi
   echo "$line | $group"; done
-section thp; v=; read -r v 2>/dev/null </sys/kernel/mm/transparent_hugepage/enabled; echo "$v"
-section thp_writable; [ -w /sys/kernel/mm/transparent_hugepage/enabled ] && echo yes
 section end
 """
 
@@ -229,11 +225,8 @@ class NodeSurvey:
 
     os: dict[str, str]
     arch: str
-    kernel: str
-    boot_id: str
     epoch: float
     hostname: str
-    virt: str
     addresses: dict[str, str]  # address -> interface
     route_source: str  # own address on the way to the head; empty when there is no way
     swaps: tuple[str, ...]
@@ -241,8 +234,6 @@ class NodeSurvey:
     space: dict[str, int]
     # address, port, program, cgroup; none where no port is taken that was asked about
     listeners: tuple[tuple[str, int, str, str], ...]
-    thp: str
-    thp_writable: bool
 
 
 class Survey(FactBase[NodeSurvey | None]):
@@ -279,11 +270,8 @@ def parse_survey(lines: list[str]) -> NodeSurvey:
         return NodeSurvey(
             os={key: value.strip('"') for key, value in os_release.items()},
             arch=one("arch"),
-            kernel=one("kernel"),
-            boot_id=one("boot_id"),
             epoch=float(one("epoch")),
             hostname=one("hostname"),
-            virt=one("virt"),
             addresses={
                 fields[3].split("/")[0]: fields[1]
                 for fields in (line.split() for line in sections["addresses"])
@@ -293,8 +281,6 @@ def parse_survey(lines: list[str]) -> NodeSurvey:
             dpkg_broken=bool(sections["dpkg"]),
             space={line.split()[0]: int(line.split()[-1]) for line in sections["space"]},
             listeners=tuple(_listener(line) for line in sections["listeners"]),
-            thp=one("thp"),
-            thp_writable=one("thp_writable") == "yes",
         )
     except (KeyError, IndexError, ValueError) as error:
         raise FactProcessError(f"the survey's answer can't be read: {error!r}") from error

@@ -23,13 +23,14 @@ KEYRINGS = "/etc/apt/keyrings"
 _TITLES = ("sources", "preferences", "keyrings", "proved", "held", "status", "policy", "end")
 
 _SCRIPT = r"""LC_ALL=C; export LC_ALL
+each() {{ while read -r line || [ -n "$line" ]; do echo "$line"; done <"$1"; }}
 show() {{ for f; do [ -f "$f" ] && printf '%s|%s\n' "$f" "$(base64 -w 0 <"$f")"; done; }}
 echo '## sources'; show /etc/apt/sources.list {sources}/*.list {sources}/*.sources
 show {only}/*.sources {conf}
 echo '## preferences'; show /etc/apt/preferences /etc/apt/preferences.d/*
 echo '## keyrings'; show {keyrings}/rackpin-*
-echo '## proved'; [ ! -e {proved} ] || cat {proved}
-echo '## held'; [ ! -e {held} ] || cat {held}
+echo '## proved'; [ ! -e {proved} ] || each {proved}
+echo '## held'; held=$([ ! -e {held} ] || each {held}); echo "$held"
 echo '## status'{status}
 echo '## policy'{policy}
 echo '## end'"""
@@ -46,7 +47,7 @@ class StateError(ValueError):
 def state_script(names: Sequence[str]) -> str:
     """POSIX sh text that prints the state; ``names`` are the pinned packages."""
     quoted = " ".join(shlex.quote(name) for name in names)
-    asked = f"{quoted} $(cat {layout.APT_HELD} 2>/dev/null) dpkg"  # without any name it lists all
+    asked = f"{quoted} $held dpkg"  # without any name it lists all
     return _SCRIPT.format(
         sources=SOURCES,
         only=ONLY,

@@ -97,10 +97,13 @@ echo $! >"$D/watch.pid"
 """
 
 
-def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) -> str:
+def script(
+    commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S, clock: bool = True
+) -> str:
     """POSIX sh text that runs the commands as root and prints their outputs.
 
-    The others run one after another, then the slow ones beside each other.
+    The others run one after another, then the slow ones beside each other. ``clock``: it also
+    prints when it began and ended, for :data:`CLOCK`.
     Raises ValueError for a name that is used twice or can't stand in a mark.
     """
     names = [command.name for command in commands]
@@ -118,7 +121,7 @@ def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) ->
         "stderr": KEPT_STDERR,
     }
     head = re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), _HEAD)
-    lines = [head.rstrip("\n"), 'echo "$N start $(date +%s%N)"']
+    lines = [head.rstrip("\n"), *_stamp("start", clock)]
     for number, command in enumerate(commands):
         lines.append(_file(f'"$D/{number}.sh"', command.shell))
         lines.append(_file(f'"$D/{number}.in"', command.stdin))
@@ -134,8 +137,12 @@ def script(commands: Sequence[Command], nonce: str, budget_s: int = BUDGET_S) ->
     for number, command in slow:
         lines.append(f'run {number} {_bounds(command)} & W="$W $!"')
     lines += ["for p in $W; do wait $p; done", "flush"]
-    lines += ['echo "$N done $(date +%s%N)"', "}", "rackpin_batch"]
+    lines += [*_stamp("done", clock), "}", "rackpin_batch"]
     return "\n".join(lines) + "\n"
+
+
+def _stamp(when: str, clock: bool) -> list[str]:
+    return [f'echo "$N {when} $(date +%s%N)"'] if clock else []
 
 
 def _group(together: Sequence[tuple[int, Command]]) -> list[str]:

@@ -53,7 +53,7 @@ for h in "$sys"/class/infiniband/*; do
   done
 done
 echo "@@ bridges"
-bridges_above $above | while read -r up; do
+[ -z "$above" ] || bridges_above $above | while read -r up; do
   at=
   if acs_at "$up/config"; then
     value=none; [ -z "$at" ] || uint "$up/config" $((at + 6)) 2
@@ -66,9 +66,11 @@ echo "@@ kernel"; if [ -n "$root" ]; then one "$root/kernel"; echo; else echo "$
 echo "@@ virt"; if [ -n "$root" ]; then echo none; else systemd-detect-virt 2>/dev/null; fi
 echo "@@ cmdline"; one "$root/proc/cmdline"; echo
 echo "@@ grub"
-grep -shE '^[[:space:]]*GRUB_CMDLINE_LINUX(_DEFAULT)?=' "$root/etc/default/grub" \
-  "$root"/etc/default/grub.d/*.cfg
-echo "@@ next"; grep -m 1 -E '^[[:space:]]*linux(efi)?[[:space:]]' "$root/boot/grub/grub.cfg" 2>/dev/null
+set --
+for f in "$root/etc/default/grub" "$root"/etc/default/grub.d/*.cfg; do [ ! -e "$f" ] || set -- "$@" "$f"; done
+[ $# -eq 0 ] || grep -hE '^[[:space:]]*GRUB_CMDLINE_LINUX(_DEFAULT)?=' "$@"
+menu=$root/boot/grub/grub.cfg
+echo "@@ next"; [ ! -e "$menu" ] || grep -m 1 -E '^[[:space:]]*linux(efi)?[[:space:]]' "$menu"
 echo "@@ modules"
 uverbs=
 while read -r m _; do

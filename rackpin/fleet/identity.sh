@@ -32,7 +32,9 @@ for d in "$root"/sys/bus/pci/devices/*; do
   v=$(value "$d/vendor")
   case $v in 0x10de | 0x15b3) echo "${d##*/}|$v|$(value "$d/device")|$(value "$d/class")" ;; esac
 done
-part memory; sed -n 's/^MemTotal:[[:space:]]*\([0-9]*\) kB/\1/p' "$root/proc/meminfo"
+part memory; while read -r key kib _; do
+  [ "$key" != MemTotal: ] || { echo "$kib"; break; }
+done <"$root/proc/meminfo"
 part disks
 for d in "$root"/sys/block/*; do
   [ -e "$d/device" ] || continue

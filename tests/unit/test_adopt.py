@@ -37,9 +37,9 @@ BUSY_UNIT = "/system.slice/by-hand.service"
 def survey(target: Target, **changes: Any) -> NodeSurvey:
     made = NodeSurvey(
         os={"ID": target.os_key.split("-")[0], "VERSION_ID": target.os_key.split("-")[1]},
-        arch="x86_64", kernel="6.1", boot_id="b", epoch=NOW, hostname=target.node.name, virt="",
+        arch="x86_64", epoch=NOW, hostname=target.node.name,
         addresses={target.node.address: "eth0"}, route_source=target.node.address, swaps=(),
-        dpkg_broken=False, space={"/opt": 10**12}, listeners=(), thp="", thp_writable=False,
+        dpkg_broken=False, space={"/opt": 10**12}, listeners=(),
     )  # fmt: skip
     return replace(made, **changes)
 

@@ -72,16 +72,10 @@ ID=debian
 VERSION_ID="12"
 @@ arch
 x86_64
-@@ kernel
-6.1.0
-@@ boot_id
-abc
 @@ epoch
 1800000000.5
 @@ hostname
 head1
-@@ virt
-none
 @@ addresses
 1: lo    inet 127.0.0.1/8 scope host lo
 2: host0    inet 10.9.0.11/24 brd 10.9.0.255 scope global host0
@@ -97,10 +91,6 @@ Filename Type Size Used Priority
 @@ listeners
 LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=7,fd=3)) | 12:pids:/a 1:name=systemd:/system.slice/ssh.service 0::/system.slice/ssh.service
 LISTEN 0 128 [::]:8000 [::]:*  |
-@@ thp
-always [madvise] never
-@@ thp_writable
-yes
 @@ end
 """  # noqa: E501 - the lines are what the script prints
 
@@ -120,7 +110,7 @@ def test_survey() -> None:
 def test_who_listens_is_looked_up_only_where_a_port_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[int, ...], found: int
 ) -> None:
-    lines = SURVEY.partition("@@ listeners\n")[2].partition("@@ thp")[0].splitlines()
+    lines = SURVEY.partition("@@ listeners\n")[2].partition("@@ end")[0].splitlines()
     (tmp_path / "open").write_text("".join(line.partition(" | ")[0] + "\n" for line in lines))
     (tmp_path / "ss").write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\ncat {tmp_path}/open\n')
     (tmp_path / "ss").chmod(0o755)

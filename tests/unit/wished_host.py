@@ -63,7 +63,7 @@ class WishedHost:
     @cached_property
     def directories(self) -> dict[str, str]:
         return {
-            one.path: f"is|{one.path}|directory|{one.mode}|{one.owner}|{one.group}"
+            one.path: f"is|{one.path}|directory|{one.mode}|{one.owner}|{one.group}|{one.path}"
             for wish in self.wishes
             for one in wish.directories
         }
@@ -76,15 +76,15 @@ class WishedHost:
 
     def path(self, path: str) -> str:
         if file := self.files.get(path):
-            is_file = f"is|{path}|regular file|{file.mode}|{file.owner}|{file.group}"
+            is_file = f"is|{path}|regular file|{file.mode}|{file.owner}|{file.group}|{path}"
             first = [f"line|{path}|{line}" for line in file.content.splitlines()[:2]]
             return "\n".join([is_file, f"sum|{path}|{file.sha256}", *first])
         if path in self.links:
-            return f"link|{path}|{self.links[path]}"
+            return f"is|{path}|symbolic link|777|root|root|{path} -> {self.links[path]}"
         if path in self.directories:
             return self.directories[path]
         if path == complete_mark(self.target.lock):
-            return f"is|{path}|regular file|644|root|root\nsum|{path}|{'0' * 64}"
+            return f"is|{path}|regular file|644|root|root|{path}\nsum|{path}|{'0' * 64}"
         return f"absent|{path}"
 
     def survey(self, head_address: str) -> str:
@@ -92,19 +92,14 @@ class WishedHost:
         sections = {
             "os": f"ID={version[0]}\nVERSION_ID={version[2]}",
             "arch": "x86_64",
-            "kernel": driver_samples.KERNEL,
-            "boot_id": "0b6f2a30-0000-4000-8000-000000000001",
             "epoch": f"{time.time():.3f}",
             "hostname": self.target.node.name,
-            "virt": "none",
             "addresses": f"2: {INTERFACE}    inet {self.target.node.address}/16 scope global x",
             "route": f"{head_address} dev {INTERFACE} src {self.target.node.address} uid 0",
             "swaps": "Filename Type Size Used Priority",
             "dpkg": "",
             "space": "/ 900000000000\n/opt 900000000000",
             "listeners": "",
-            "thp": "always [madvise] never",
-            "thp_writable": "yes",
             "end": "",
         }
         return "".join(f"@@ {key}\n{text}\n" for key, text in sections.items())
