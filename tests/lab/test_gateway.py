@@ -144,7 +144,10 @@ def test_a_quarantine_is_told_at_once(site: Site) -> None:
 
 
 def test_a_killed_engine_loses_no_new_request(site: Site) -> None:
-    site.fleet.ask("worker1", "systemctl kill -s KILL vllm@tiny-a")
+    # A request that an engine has taken is not sent again: only what comes after its end is new.
+    end = "while [ -e /proc/$p ]; do sleep 0.05; done"
+    kill = "p=$(systemctl show -P MainPID vllm@tiny-a) && systemctl kill -s KILL vllm@tiny-a"
+    site.fleet.ask("worker1", f"{kill} && {end}")
     answers = [site.complete() for _ in range(20)]
     assert [a for a in answers if a[0] != 200] == []
     unit = "vllm@tiny-a"

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rackpin.stack import wheelhouse
 from rackpin.stack.items import Source
 from rackpin.stack.lock import STACKS, load_stack, write_lock
 from rackpin.stack.pins import load_pins
@@ -111,6 +112,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
     data = Path(real).read_bytes() if real else archive(SMALL)
     (served / "source.tar.gz").write_bytes(data)
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(served))
+    wheelhouse.build(STACK, say=print)
     with booted(directory / "lab.yaml", NAME, directory) as lab:
         server = ThreadingHTTPServer((lab.lab.control_address, 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()

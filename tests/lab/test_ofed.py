@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rackpin.stack import wheelhouse
 from rackpin.stack.hostpins import RdmaPin
 from rackpin.stack.lock import STACKS, load_stack, write_lock
 from rackpin.stack.pins import load_pins
@@ -63,6 +64,7 @@ SYMBOLS = "/usr/src/ofa_kernel/default/Module.symvers"
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
     directory = Path(tmp_path_factory.mktemp("ofed"))
     (directory / "lab.yaml").write_text(LAB)
+    wheelhouse.build(STACK, say=print)
     with booted(directory / "lab.yaml", NAME, directory) as lab:
         lab.environment["RACKPIN_STACKS"] = str(make_stack(directory / "stacks"))
         yield lab
