@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from rackpin import layout
 from rackpin.checks.base import NO_ANSWER, Command, Outputs, unseen
 
-UNIT_PATTERN = r"/(ray-head|ray-worker|vllm@[^/:]+)\.service(/|$)"
+SERVING_UNITS = "ray-head|ray-worker|vllm@[^/:]+"
+UNIT_PATTERN = rf"/({SERVING_UNITS})\.service(/|$)"
 # One program per question over all processes, not one per process: Ray keeps hundreds.
 # Command lines are not read: what is shown in a report must not hold a key.
 COMMAND = Command(

@@ -7,8 +7,10 @@ import re
 from dataclasses import dataclass
 
 from rackpin.checks.base import NO_ANSWER, Command, Outputs, one_line, sections, unseen
-from rackpin.checks.procinfo import UNIT_PATTERN
+from rackpin.checks.procinfo import SERVING_UNITS
+from rackpin.stack import share
 
+OWNERS = re.compile(rf"/({SERVING_UNITS}|{share.UNIT.removesuffix('.service')})\.service(/|$)")
 # Processes come and go while we look (our own probe starts some): what is in both lists was
 # there in between as well, when the owners' units were read. Only that is judged.
 COMMAND = Command(
@@ -79,7 +81,7 @@ def parse_units(text: str) -> dict[int, str]:
     found = {}
     for line in text.splitlines():
         match = re.match(r"(\d+)/cgroup:(.*)", line)
-        unit = re.search(UNIT_PATTERN, match[2]) if match else None
+        unit = OWNERS.search(match[2]) if match else None
         if match and unit:
             found[int(match[1])] = f"{unit[1]}.service"
     return found
