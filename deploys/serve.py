@@ -2,10 +2,23 @@
 
 from rackpin.deploy import apply_files, here
 from rackpin.operations import units
+from rackpin.operations_models import placed_model
 from rackpin.operations_verify import admit, judge_admission
+from rackpin.stages.serve import placed
 
 node = here()
 wish = node.wish("serve")
+
+if models := placed(node.target):
+    config = node.target.fleet.config
+    for model in models:
+        placed_model(
+            name=f"serve: model {model.name}",
+            model=model,
+            bundle_url=config.bundle.url,
+            transfers=config.transfers,
+            share=node.target.fleet.share(node.target.node, node.run.surveys or ()),
+        )
 
 if wish.units:
     instances = node.target.fleet.instances_on(node.target.node)

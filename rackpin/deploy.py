@@ -29,14 +29,16 @@ from rackpin.facts import ABSENT, NodeSurvey, Packages, Paths, Survey
 from rackpin.facts_apt import Apt
 from rackpin.facts_driver import Gpu
 from rackpin.facts_fabric import FabricFact
+from rackpin.facts_models import ModelFact
 from rackpin.inventory_problems import FLEET, Problem, render
 from rackpin.operations import after_change, owned_directory, owned_file
-from rackpin.preflight import check_node
+from rackpin.preflight import check_node, model_problems
 from rackpin.requests import requests
 from rackpin.requests import survey as survey_given
 from rackpin.stack import wheelhouse
 from rackpin.stages import STAGES, apt
 from rackpin.stages.python import complete_mark
+from rackpin.stages.serve import placed
 
 # What a changed file asks for, in this order, once per stage.
 TRIGGERS = {
@@ -173,6 +175,10 @@ def survey_host(
     if found is None:
         problems.append(Problem(node.name, "fabric", "its /sys could not be read", "see its log"))
     problems += driver_problems(target, target_host)
+    for model in placed(target):
+        problems += model_problems(
+            node.name, model, target_host.get_fact(ModelFact, path=model.path)
+        )
     state = target_host.get_fact(Apt, names=apt.names(target))
     return [*problems, *(apt.superseded(target, state)[1] if state else ())]
 

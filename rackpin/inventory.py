@@ -93,6 +93,8 @@ class Instance(Model):
     name: str = Field(pattern=NAME)
     nodes: list[str] = Field(min_length=1)
     model: str  # absolute path on the nodes
+    # Of the stack's models: its files come from the bundle to that path. None: a site's own affair.
+    model_pin: str | None = None
     served_name: str = Field(pattern=SERVED_NAME)
     tp: int = Field(1, ge=1)
     pp: int = Field(1, ge=1)
@@ -249,6 +251,10 @@ class Fleet(Model):
         others = sorted(self.nodes[name].address for name in names if name != node.name)
         transfers = self.config.transfers
         return Share(transfers, node.address, others) if transfers.neighbours and others else None
+
+    def models_on(self, node: Node) -> dict[str, str]:
+        """Which of the stack's models engines on this node want placed, by path."""
+        return {i.model: i.model_pin for i in self.instances_over(node) if i.model_pin}
 
     def in_ray(self, node: Node) -> bool:
         """It belongs to Ray and nobody keeps it out."""

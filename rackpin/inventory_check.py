@@ -11,6 +11,7 @@ from rackpin import (
     inventory_engines,
     inventory_files,
     inventory_gateway,
+    inventory_models,
     inventory_nccl,
     inventory_rules,
 )
@@ -46,6 +47,7 @@ RULES = (
     *inventory_apt.RULES,
     *inventory_nccl.RULES,
     *inventory_gateway.RULES,
+    *inventory_models.RULES,
 )
 
 

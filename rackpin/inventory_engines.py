@@ -137,8 +137,9 @@ def engine_values(draft: Draft) -> Iterator[Problem]:
             yield Problem(
                 FLEET,
                 key_of(instance, "model"),
-                f"{instance.model!r} is not an absolute path; nodes don't download models",
-                "put the model on every node of the instance and give its path there",
+                f"{instance.model!r} is not an absolute path on the nodes",
+                "put the model on every node of the instance, or name it in `model_pin`, and give "
+                "its path there",
             )
         elif not PATH.fullmatch(instance.model):
             yield Problem(

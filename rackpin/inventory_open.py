@@ -54,6 +54,7 @@ def opened(
 
     Raises :class:`OpenError` with everything that is wrong.
     """
+    from rackpin import inventory_models
     from rackpin.fleet import quarantine
     from rackpin.inventory_check import InventoryError, fleet_from_pyinfra
     from rackpin.inventory_source import made_inventory, parse_data, why_unreadable
@@ -66,7 +67,9 @@ def opened(
         made = made_inventory(file, parse_data(data), list(group_data))
         fleet = fleet_from_pyinfra(made, file)
         fleet = fleet if raw else quarantine.applied(fleet)
-        return Opened(made, fleet, load_stack(fleet.config.stack, stacks or STACKS).lock, file)
+        lock = load_stack(fleet.config.stack, stacks or STACKS).lock
+        inventory_models.of_the_stack(fleet, lock)
+        return Opened(made, fleet, lock, file)
     except (InventoryError, StackError) as error:
         raise OpenError(str(error)) from error
     except Exception as error:  # whatever the inventory's own code raises

@@ -7,6 +7,7 @@ from rackpin.facts import NodeSurvey
 from rackpin.inventory import Fleet, Node
 from rackpin.inventory_problems import Problem
 from rackpin.stack.lock import Lock, StackError
+from rackpin.stack.placed import LEFT_FREE, ModelState, PlacedModel
 
 ARCHITECTURE = "x86_64"  # every shipped lock is for this one
 
@@ -106,3 +107,22 @@ def check_node(
                 f"stop it or give {unit} another port in the inventory",
             )
     return found
+
+
+def model_problems(node: str, model: PlacedModel, state: ModelState | None) -> list[Problem]:
+    """Whether a model that is still to be fetched has room."""
+    key = f"model {model.name}"
+    if state is None:
+        return [Problem(node, key, f"{model.path} could not be looked at", "see the output above")]
+    missing = 0 if model.settled(state) else model.missing(state)
+    if not missing or state.free >= missing + LEFT_FREE:
+        return []
+    return [
+        Problem(
+            node,
+            key,
+            f"{missing / 1e9:.1f} GB are to be fetched to {model.path}, {state.free / 1e9:.1f} GB "
+            f"are free there, {LEFT_FREE / 1e9:.0f} GB must stay",
+            "free space, or mount a larger disk there",
+        )
+    ]

@@ -13,6 +13,7 @@ from rackpin.facts_cuda import CudaFact
 from rackpin.facts_driver import Gpu
 from rackpin.facts_fabric import FabricFact
 from rackpin.facts_fleet import IdentityFact
+from rackpin.facts_models import ModelFact
 from rackpin.fleet import mark as marks
 from rackpin.preflight import own_units
 from rackpin.stages import STAGES, apt, cuda, fabric
@@ -47,6 +48,7 @@ def requests(target: Target) -> list[tuple[Any, dict[str, Any]]]:
         # installed one after the other, so asked for apart too
         parts = (driver.kernel_packages(target), driver.driver_packages(target))
         facts += [(Packages, {"names": names}) for names in parts if names]
+    facts += [(ModelFact, {"path": path}) for path in target.fleet.models_on(target.node)]
     for stage in STAGES.values():
         wish = target.once(stage)
         if wish.paths:

@@ -20,6 +20,7 @@ from typing import Any
 from gevent.lock import RLock
 from pyinfra.api import BaseStateCallback
 
+from rackpin import inventory_models
 from rackpin.desired import Target
 from rackpin.findings import (
     Finding,
@@ -224,12 +225,14 @@ class RunLog(BaseStateCallback):
 def locked(fleet: Fleet) -> Lock:
     """The lock of the fleet's stack; what is wrong with it is told as the inventory's problem."""
     try:
-        return load_stack(fleet.config.stack).lock
+        lock = load_stack(fleet.config.stack).lock
     except StackError as error:
         remedy = "nothing was changed; make the lock fit, then run again"
         raise InventoryError(
             [Problem(FLEET, "stack", str(error), remedy)], "the stack of the inventory"
         ) from None
+    inventory_models.of_the_stack(fleet, lock)
+    return lock
 
 
 BESIDE = ("verify", "audit", "gateway")  # deploys that a roll doesn't mind

@@ -27,6 +27,7 @@ from rackpin.stack.environment import env_path
 from rackpin.stages import STAGES, apt
 from rackpin.stages.base import SWAP_MASK, hosts_file
 from rackpin.stages.python import complete_mark
+from rackpin.stages.serve import placed
 
 
 def compare(target: Target, found: Found) -> Document:
@@ -132,6 +133,12 @@ def others(name: str, target: Target, found: Found, wish: Desired) -> Iterable[s
             yield "no swap at boot any more"
     if name == "python" and found.paths.get(complete_mark(target.lock), ABSENT).kind != "file":
         yield f"{env_path(target.lock)} is built; nothing uses it before Ray and engines start"
+    if name == "serve":
+        for model in placed(target):
+            state = found.models.get(model.path)
+            if state is not None and not model.settled(state):
+                gb = model.missing(state) / 1e9
+                yield f"{model.path}: model {model.name} is fetched, {gb:.1f} GB, and proved"
     if name == "apt" and found.apt is not None:
         todo = apt.plan(target, found.apt)
         yield from (f"{one.place}: switched off, kept below {layout.BACKUPS}"

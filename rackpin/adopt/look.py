@@ -18,9 +18,11 @@ from rackpin.facts_apt import Apt
 from rackpin.facts_driver import Gpu
 from rackpin.facts_fabric import FabricFact
 from rackpin.facts_fleet import IdentityFact
+from rackpin.facts_models import ModelFact
 from rackpin.fleet import mark as marks
 from rackpin.fleet.identity import Identity
 from rackpin.requests import requests
+from rackpin.stack.placed import ModelState
 from rackpin.verify.idle import HOLDERS, busy
 from rackpin.verify.run import Ways
 
@@ -38,6 +40,7 @@ class Found:
     packages: dict[str, str] = field(default_factory=dict)
     units: dict[str, dict[str, str]] = field(default_factory=dict)
     users: dict[str, str] = field(default_factory=dict)
+    models: dict[str, ModelState] = field(default_factory=dict)  # by path
     hosts: str = ""
     marked: bool = False  # rackpin was there before: it left a mark
     mark: marks.Mark | None = None  # where this rackpin can read it
@@ -109,6 +112,8 @@ def _keep(found: Found, cls: Any, given: Mapping[str, Any], value: Any) -> None:
     for kind, name in joined:
         if cls is kind:
             getattr(found, name).update(value)
+    if cls is ModelFact:
+        found.models[given["path"]] = value
     if cls is Text and given.get("path") == HOSTS_FILE:
         found.hosts = value
     if cls is Text and given.get("path") == marks.PATH:

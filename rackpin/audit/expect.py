@@ -16,6 +16,7 @@ from rackpin.audit.expectation import (
     Environment,
     Expectation,
     File,
+    PinnedModel,
 )
 from rackpin.audit.node.main import EXPECTED
 from rackpin.audit.node.units import UNIT_DIR
@@ -86,6 +87,7 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
         directories=[Directory(**dataclasses.asdict(folder)) for folder in folders],
         links=links,
         blocks=[hosts_block(target)],
+        models=pinned_models(target),
         unit_files=sorted(
             {path.name for path in paths if str(path.parent) == UNIT_DIR} | maybe_units(target)
         ),
@@ -100,6 +102,19 @@ def from_wishes(target: Target, wishes: list[Desired]) -> Expectation:
         nccl=nccl,
         engines=[layout.vllm_unit(i.name) for i in own],
     )
+
+
+def pinned_models(target: Target) -> list[PinnedModel]:
+    from rackpin.stages.serve import placed  # late, as above
+
+    return [
+        PinnedModel(
+            path=model.path,
+            digest=model.digest,
+            files=[(file.path, file.sha256, file.size) for file in model.files],
+        )
+        for model in placed(target)
+    ]
 
 
 def maybe_units(target: Target) -> set[str]:

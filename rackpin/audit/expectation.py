@@ -60,6 +60,14 @@ class Environment(Model):
     sealed: bool = True
 
 
+class PinnedModel(Model):
+    """A model of the stack on this node. ``files``: path below ``path``, sha256, bytes."""
+
+    path: str
+    digest: str  # what its mark begins with
+    files: list[tuple[str, str, int]]
+
+
 class Expectation(Model):
     """What :func:`rackpin.audit.node.main.audit` compares with. Debs and pins are by OS key."""
 
@@ -76,6 +84,7 @@ class Expectation(Model):
     directories: list[Directory] = Field(default_factory=list)
     links: dict[str, str] = Field(default_factory=dict)
     blocks: list[Block] = Field(default_factory=list)
+    models: list[PinnedModel] = Field(default_factory=list)
     interface_mark: str = INTERFACE_MARK
     unit_files: list[str] = Field(default_factory=list)  # in /etc/systemd/system
     units: list[str] = Field(default_factory=list)  # those that are enabled

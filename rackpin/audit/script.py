@@ -14,6 +14,7 @@ MODULES = (
     "record",
     "environment",
     "files",
+    "models",
     "units",
     "packages",
     "boot",

@@ -43,6 +43,7 @@ from rackpin.checks import (
     limits,
     listeners,
     long_prompts,
+    models,
     nccl_mapped,
     net_fabric,
     ray_cluster,
@@ -61,6 +62,7 @@ from rackpin.findings import LEVELS, Finding, Level, Outcome
 # In the order in which a person reads them: what it is, what runs, what it gives.
 ALL: tuple[Check, ...] = (
     versions.CHECK,
+    models.CHECK,
     running.CHECK,
     units.CHECK,
     limits.CHECK,

@@ -53,7 +53,8 @@ class Handler(BaseHTTPRequestHandler):
         server.asked = time.monotonic()
         found = NAME.fullmatch(self.path)
         path = Path(server.directory, found[1] if found else "/")
-        if not path.is_file():
+        # a model's file on another disk is a link, and may be one that this unit can't read
+        if not os.access(path, os.R_OK) or not path.is_file():
             self.send_error(404)
         elif not server.slots.acquire(blocking=False):
             self.send_error(503)
@@ -96,9 +97,17 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
+def tell_systemd() -> None:
+    """That it listens now: whoever started the unit waits for this."""
+    if where := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"READY=1", where.replace("@", "\0", 1) if where[0] == "@" else where)
+
+
 def main(directory: str, address: str, port: str, slots: str, mbit: str, linger_s: str) -> None:
     with Server(directory, address, int(port), int(slots), int(mbit)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        tell_systemd()
         while (left := server.asked + float(linger_s) - time.monotonic()) > 0:
             time.sleep(min(left + 0.01, 5))
 

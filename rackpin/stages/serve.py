@@ -9,6 +9,8 @@ from pathlib import Path
 from rackpin import layout
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
 from rackpin.inventory import Instance
+from rackpin.stack.lock import Lock
+from rackpin.stack.placed import MARK, PlacedModel, model_of
 from rackpin.stages import cards, ray
 
 # vLLM hands its environment to its Ray workers on other nodes, except these names: a secret, and
@@ -57,7 +59,13 @@ def systemd_quote(text: str) -> str:
     return text
 
 
-def run_file(instance: Instance, address: str) -> str:
+def placed(target: Target) -> list[PlacedModel]:
+    """The stack's models that this node gets, for all engines with ranks on it."""
+    wanted = target.fleet.models_on(target.node)
+    return [model_of(target.lock, name, path) for path, name in sorted(wanted.items())]
+
+
+def run_file(instance: Instance, address: str, lock: Lock) -> str:
     """What the gate and the readiness probe need to know. Not secret."""
     wanted = {
         "address": address,
@@ -70,6 +78,9 @@ def run_file(instance: Instance, address: str) -> str:
         "wait_s": instance.wait_s,
         "start_timeout_s": instance.start_timeout_s,
     }
+    if instance.model_pin:  # the mark of its files, which the gate waits for
+        model = model_of(lock, instance.model_pin, instance.model)
+        wanted["model_mark"] = [f"{model.path}/{MARK}", model.digest]
     return json.dumps({"_owned": "Owned by rackpin", **wanted}, indent=1) + "\n"
 
 
@@ -95,7 +106,7 @@ def desired(target: Target) -> Desired:
         base = f"{layout.INSTANCE_DIR}/{instance.name}"
         key = Path(instance.api_key_file).expanduser().read_text().strip()
         files += [
-            OwnedFile(f"{base}.json", run_file(instance, node.address)),
+            OwnedFile(f"{base}.json", run_file(instance, node.address, target.lock)),
             OwnedFile(
                 f"{base}.env",
                 f"# Owned by rackpin; secret, mode 0600\nVLLM_API_KEY={key}\n",

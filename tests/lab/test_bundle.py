@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,7 +18,9 @@ from urllib.parse import unquote
 import pytest
 
 from rackpin.inventory import ROOT
-from rackpin.stack.lock import load_stack
+from rackpin.lab import services
+from rackpin.stack.lock import STACKS, load_stack, stack_pins, write_lock
+from rackpin.stack.models import read_models
 from rackpin.stack.share import SHARED_FROM, UNIT
 from tests.lab.fleet import FIRST_RUN_S, FleetLab, booted, wait
 
@@ -25,6 +28,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 NAME = "test-bundle"
 PORT = 8901
 LINGER_S = 20
+MODEL = "/srv/pinned/tiny"
 LAB = f"""
 name: {NAME}
 outbound: false
@@ -35,14 +39,32 @@ hosts:
 """
 
 
+def stack_with_model(directory: Path) -> dict[str, str]:
+    """The lab's stack, which pins the model too; the environment that names it."""
+    model = directory / "model"
+    subprocess.run([sys.executable, str(services.MAKE_MODEL), str(model)], check=True, timeout=120)
+    stacks = directory / "stacks"
+    shutil.copytree(STACKS, stacks)
+    pins = stacks / "cpu-lab/pins.yaml"
+    pins.write_text(f"{pins.read_text()}models: {{tiny: {{manifest: tiny.json}}}}\n")
+    (stacks / "cpu-lab/tiny.json").write_text(rackpin("model", str(model)))
+    # as `rackpin lock` would, without asking any index again
+    read = stack_pins("cpu-lab", stacks)
+    lock = load_stack("cpu-lab").lock
+    write_lock(lock.but(pins_sha256=read.sha256, models=read_models(read, stacks)), stacks)
+    return {"RACKPIN_STACKS": str(stacks)}
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
     """Hosts without a way out, and a served bundle of the fleet's lock."""
     directory = tmp_path_factory.mktemp("offline")
     (directory / "lab.yaml").write_text(LAB)
-    bundle = directory / "bundle"
-    rackpin("bundle", "cpu-lab", "-o", str(bundle), "--without-unresolved")
+    bundle, environment = directory / "bundle", stack_with_model(directory)
+    given = ["--model", f"tiny={directory}/model", "--without-unresolved"]
+    rackpin("bundle", "cpu-lab", "-o", str(bundle), *given, environment=environment)
     with booted(directory / "lab.yaml", NAME, directory) as site:
+        site.environment |= environment
         serve = [*TOOL, "bundle", "serve", str(bundle), "--bind", site.lab.control_address]
         # one at a time: the second node has to find what the first has
         serve += ["--port", str(PORT), "--at-once", "1"]
@@ -59,9 +81,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetLab]:
 TOOL = (str(Path(sys.executable).with_name("rackpin")),)
 
 
-def rackpin(*arguments: str) -> str:
+def rackpin(*arguments: str, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        [*TOOL, *arguments], capture_output=True, text=True, timeout=900, cwd=ROOT, env=os.environ
+        [*TOOL, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
@@ -73,7 +100,29 @@ def from_bundle(site: FleetLab) -> list[str]:
         *("--data", f"bundle={json.dumps({'url': url, 'trusted': True})}"),
         *("--data", f"wheelhouse_url={url}/wheelhouse"),
         *("--data", f"transfers={json.dumps({'neighbours': True, 'linger_s': LINGER_S})}"),
+        *("--data", f"instances={json.dumps([engine(site)])}"),
     ]
+
+
+def engine(site: FleetLab) -> dict[str, object]:
+    """As the lab's own over both hosts, with the stack's model where the lab puts none."""
+    return {
+        "name": "tiny-tp2",
+        "served_name": "tiny-tp2",
+        "nodes": [host.name for host in site.lab.hosts],
+        "tp": 2,
+        "model": MODEL,
+        "model_pin": "tiny",
+        "max_model_len": 256,
+        "args": [
+            "--enforce-eager",
+            "--dtype=float32",
+            "--max-num-seqs=8",
+            "--kv-cache-memory-bytes=67108864",
+        ],
+        "env": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
+        "api_key_file": str(site.lab.directory / "api-key"),
+    }
 
 
 def test_a_fleet_from_a_bundle_with_no_other_way_out(site: FleetLab) -> None:
@@ -104,7 +153,8 @@ def test_wheels_came_from_the_neighbour_too(site: FleetLab) -> None:
     count = Counter(name for name in map(unquote, given) if name in big)
     assert len(big) <= sum(count.values()) < 2 * len(big), count
     for host in site.lab.hosts:
-        gone = f"! systemctl is-active -q {UNIT} && ! test -e /opt/rackpin/share && echo gone"
+        left = f"/opt/rackpin/share /run/systemd/system/{UNIT}"
+        gone = f"! systemctl is-active -q {UNIT} && ! ls -d {left} 2>/dev/null && echo gone"
         wait(
             lambda host=host, gone=gone: site.ask(host.name, gone, check=False) == "gone",
             f"the end of {UNIT} on {host.name}",
@@ -120,6 +170,37 @@ def test_the_second_run_changes_nothing(site: FleetLab) -> None:
         run.tail
     )
     assert site.active_since() == since
+
+
+def test_the_stacks_model_is_fetched_proved_and_kept_so(site: FleetLab) -> None:
+    """What the engine serves came from the bundle; a damaged file is fetched again, alone."""
+    weights = (site.directory / "model/model.safetensors").read_bytes()
+    for host in site.lab.hosts:
+        assert site.ask(host.name, f"sha256sum <{MODEL}/model.safetensors").split()[0] == digest(
+            weights
+        )
+    since = site.active_since()
+    site.feed("worker1", f"printf x | dd of={MODEL}/config.json conv=notrunc 2>&1\n")
+    run = site.run("site", *from_bundle(site))
+    assert run.ok.ready and run.node("worker1").changes == ["serve: model tiny"], run.tail
+    assert run.node("head1").changes == []
+    assert "1.5 MB were there, " in run.text, "its lines are shown"
+    assert site.ask("worker1", f"cat {MODEL}/config.json") == (
+        (site.directory / "model/config.json").read_text().strip()
+    )
+    assert site.active_since() == since, "an engine that runs is not disturbed"
+
+
+def test_a_model_that_does_not_fit_is_told_before_any_change(site: FleetLab) -> None:
+    site.feed("worker1", "mkdir -p /srv/small && mount -t tmpfs -o size=1m none /srv/small\n")
+    try:
+        given = json.dumps([{**engine(site), "model": "/srv/small/tiny"}])
+        run = site.run("site", *from_bundle(site), "--data", f"instances={given}")
+        assert run.code == 1 and "no node was touched" in run.text, run.tail
+        assert "are to be fetched to /srv/small/tiny, 0.0 GB are free there" in run.text
+        assert site.ask("head1", "test -e /srv/small || echo none") == "none"
+    finally:
+        site.ask("worker1", "umount /srv/small")
 
 
 def test_a_changed_deb_is_refused_by_the_lock_although_its_index_agrees(site: FleetLab) -> None:

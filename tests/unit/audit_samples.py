@@ -8,14 +8,16 @@ import grp
 import hashlib
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rackpin.audit import expect
-from rackpin.audit.expectation import INTERFACE_MARK, Expectation
+from rackpin.audit.expectation import INTERFACE_MARK, Expectation, PinnedModel
 from rackpin.audit.node.main import audit
+from rackpin.audit.node.models import MODEL_MARK
 from rackpin.audit.node.place import Place, Ran
 from rackpin.desired import Target
 from rackpin.stages.base import hosts_file
@@ -30,6 +32,13 @@ NVRM = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
 """
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x@y)\n"
+WEIGHTS = b"weights"
+MODEL = PinnedModel(
+    path="/srv/models/pinned",
+    digest="d" * 64,
+    files=[("config.json", hashlib.sha256(b"{}").hexdigest(), 2),
+           ("w/a.safetensors", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS))],
+)  # fmt: skip
 CGROUP = "0::/system.slice/system-vllm.slice/vllm@two.service\n"
 
 
@@ -161,6 +170,7 @@ def healthy(target: Target, root: Path) -> Machine:
             "kernel": KERNEL,
             "nccl": {"dist": "nvidia-nccl-cu12", "version": "2.19.3"},
             "engines": ["vllm@two.service"],
+            "models": [MODEL],
         }
     )
     machine = Machine(root, wish)
@@ -175,6 +185,7 @@ def healthy(target: Target, root: Path) -> Machine:
         machine.at(link).symlink_to(to)
     make_environment(machine)
     make_processes(machine)
+    make_model(machine)
     machine.write("/etc/os-release", 'ID=debian\nVERSION_ID="12"\n')
     machine.write("/proc/sys/kernel/osrelease", f"{KERNEL}\n")
     machine.write("/proc/driver/nvidia/version", NVRM)
@@ -198,6 +209,22 @@ def stage_files(target: Target) -> list[Any]:
     from rackpin.stages import STAGES
 
     return [file for stage in STAGES.values() for file in stage(target).files]
+
+
+def make_model(machine: Machine) -> None:
+    """Its files and its mark, as `stat` says it on a node."""
+    machine.write(f"{MODEL.path}/config.json", "{}")
+    machine.write(f"{MODEL.path}/w/a.safetensors", WEIGHTS)
+    names = [name for name, _, _ in MODEL.files]
+    told = subprocess.run(
+        ["stat", "-c", "%s %.9Z %n", "--", *names],
+        cwd=machine.at(MODEL.path),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    )
+    machine.write(f"{MODEL.path}/{MODEL_MARK}", f"{MODEL.digest}\n{told.stdout}")
 
 
 def make_processes(machine: Machine) -> None:
@@ -322,6 +349,20 @@ def _(m: Machine) -> None:
 @injects("file.mode")
 def _(m: Machine) -> None:
     m.at("/etc/rackpin/vllm/two.env").chmod(0o644)
+
+
+@injects("model.mark")
+def _(m: Machine) -> None:
+    mark = m.at(f"{MODEL.path}/{MODEL_MARK}")
+    mark.write_text(mark.read_text().replace(MODEL.digest, "0" * 64))
+
+
+@injects("model.file")
+def _(m: Machine) -> None:
+    file = m.at(f"{MODEL.path}/w/a.safetensors")
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_bytes(b"WEIGHTS")
+    os.utime(file, ns=times)  # same size, same mtime
 
 
 @injects("unit.dropin")

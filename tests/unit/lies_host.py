@@ -25,6 +25,12 @@ LIES: dict[str, tuple[Lie, ...]] = {
         two(lie("versions.current", "complete", "incomplete", "never finished"),
             lie("versions.installed", '"ray": "', '"ray": "0.', "at another version")),
     ),
+    "models": (
+        lie("models.0", "same\n", "", "another size or time"),
+        lie("models.0", "mark ", "mark 0", "another first than the lock's"),
+        two(lie("models.0", "same\n", "", "/srv/first"),
+            lie("models.1", "mark ", "file 1 ", "/srv/second was never proved")),
+    ),
     "versions.running": (
         lie("procs", "1440/maps:/opt/rackpin/env/", "1440/maps:/opt/rackpin/env/old-", "old-"),
         two(lie("procs", "1440/maps:/opt/rackpin/env/", "1440/maps:/opt/rackpin/env/old-", "vllm@"),

@@ -22,6 +22,7 @@ from tests.unit import (
     lies_gpu,
     lies_host,
     lies_serving,
+    model_samples,
     serving_samples,
 )
 from tests.unit.lies import Lie
@@ -56,6 +57,9 @@ def node(target: Target, check: Check) -> tuple[Context, dict[str, Output]]:
     if check.id.startswith("gateway"):
         ctx = gateway_samples.context(ctx)
         return ctx, gateway_samples.answers(ctx)
+    if check.id == "models":
+        ctx = model_samples.context(ctx)
+        return ctx, model_samples.answers(ctx)
     ctx = gpu_samples.context(target, SKU)
     host = ctx.lock.host.model_copy(update={"container_toolkit": DebPin(version="1.19.1-1")})
     ctx = replace(ctx, lock=ctx.lock.but(host=host))

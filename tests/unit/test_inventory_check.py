@@ -225,6 +225,13 @@ MISTAKES: list[tuple[str, Change, str, str, str]] = [
     ("Ray's dir", everywhere("ray", {"temp_dir": "tmp"}), "fleet", "ray.temp_dir", "absolute"),
     ("a union", everywhere("limits", {"memlock": "no"}), "fleet", "limits.memlock", "'infinity'"),
     ("relative", engine(0, model="big"), "fleet", "instances[big].model", "not an absolute path"),
+    (
+        "no bundle",
+        engine(0, model_pin="m"),
+        "fleet",
+        "instances[big].model_pin",
+        "there is none",
+    ),
     ("a space", engine(0, model="/srv/a b"), "fleet", "instances[big].model", "need quoted"),
     ("key in args", engine(0, args=["--api-key=s3cret"]), "fleet", "instances[big].args", "`ps`"),
     ("said twice", engine(0, args=["--port", "1"]), "fleet", "instances[big].args", "`port`"),
@@ -274,6 +281,18 @@ def test_a_mistake_is_named(raw: Raw, change: Change, node: str, key: str, words
     assert all(p.remedy for p in error.problems)
     assert "s3cret" not in str(error)
     assert "no node was touched" in str(error)
+
+
+def test_two_models_at_one_path_are_told(raw: Raw) -> None:
+    for number, pin in enumerate(("m", "n")):
+        engine(number, model="/srv/m", model_pin=pin)(raw)
+    everywhere("bundle", {"url": "http://10.0.0.2:8901", "trusted": True})(raw)
+    (problem,) = problems(raw).problems
+    assert problem.key == "instances[small].model_pin"
+    assert "is n, but m for big, and both are at /srv/m" in problem.message
+    engine(1, model="/srv/n")(raw)
+    fleet = load_fleet(raw, STACKS)
+    assert fleet.models_on(fleet.nodes["gpu2"]) == {"/srv/m": "m", "/srv/n": "n"}
 
 
 def test_all_mistakes_are_told_at_once(raw: Raw) -> None:

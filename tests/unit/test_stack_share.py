@@ -68,6 +68,8 @@ def plan(files: Files, origin: str, here: Path, neighbours: list[str], port: int
         "port": port,
         "at_once": 2,
         "into": str(here / "into"),
+        "stays": False,
+        "ours": "",
         "share": str(here / "share"),
         "shared_from": 10_000,
         "ask": share.ASK,
@@ -102,6 +104,23 @@ def test_what_a_neighbour_has_does_not_come_from_the_origin(
     assert {path for path, _ in count} == {f"/small{n}.whl" for n in range(3)}
     shared = {path.name for path in (tmp_path / "a" / "share").iterdir()}
     assert shared == {hashlib.sha256(data).hexdigest() for data in files.values()}
+
+
+def test_files_that_stay_are_given_from_where_they_lie(files: Files, tmp_path: Path) -> None:
+    """A model's: its files keep their ctime, and one that is gone is simply not there."""
+    port, here = free_port(), tmp_path / "a"
+    with serving(origin(tmp_path / "house")) as at:
+        wanted = plan(files, f"http://127.0.0.1:{at}", here, [], port) | {"stays": True}
+        assert Fetch(wanted).run() == ""
+    assert all(path.is_symlink() for path in (here / "share").iterdir())
+    gone = hashlib.sha256(files["big0.whl"]).hexdigest()
+    (here / "into/big0.whl").unlink()
+    near = node_share_serve.Server(str(here / "share"), "127.0.0.2", port, 4, 0)
+    with serving(origin(tmp_path / "house")) as at, serving(near):
+        fetch = Fetch(plan(files, f"http://127.0.0.1:{at}", tmp_path / "b", ["127.0.0.2"], port))
+        assert fetch.run() == "" and fetch.notes == []
+    assert whole(files, tmp_path / "b") and fetch.from_neighbours == 3 * BIG
+    assert gone in {path.name for path in (here / "share").iterdir()}
 
 
 def test_eight_nodes_take_less_than_eight_times_from_the_origin(
@@ -286,12 +305,14 @@ def test_a_built_environment_from_a_neighbour(
     port = free_port()
     transfers = Transfers(neighbours=True, port=port)
     given = Share(transfers, "127.0.0.3", ["127.0.0.2"])
+    monkeypatch.setattr(share, "UNITS", str(tmp_path / "units"))
     script = env.build_script(lock, site.url, str(site.root), sys.executable, share=given)
     fake = tmp_path / "bin"
     fake.mkdir()
-    for name in ("systemctl", "systemd-run"):
-        (fake / name).write_text("#!/bin/sh\nexit 1\n")
-        (fake / name).chmod(0o755)
+    (fake / "systemctl").write_text("#!/bin/sh\nexit 1\n")
+    (fake / "systemctl").chmod(0o755)
+    units = tmp_path / "units"
+    units.mkdir()
     monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
     with serving(node_share_serve.Server(str(held), "127.0.0.2", port, 4, 0)):
         done = site.sh(script)
@@ -299,5 +320,17 @@ def test_a_built_environment_from_a_neighbour(
     assert done.stdout.splitlines()[-1] == f"built: {site.path(lock)}"
     assert "note: it gives its neighbours nothing" in done.stdout
     assert "0.0 MB from http" in done.stdout
+    assert list(units.iterdir()) == []
     assert not (site.root / "share").exists() and not (site.root / "env" / ".work").exists()
     assert (site.path(lock) / ".complete").exists()
+
+
+def test_systemd_is_told_that_it_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.settimeout(5)
+        node_share_serve.tell_systemd()  # started by hand: nobody to tell
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        node_share_serve.tell_systemd()
+        assert sock.recv(100) == b"READY=1"

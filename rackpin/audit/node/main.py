@@ -14,6 +14,7 @@ from rackpin.audit.node.boot import look_at_boot
 from rackpin.audit.node.environment import look_at_environment
 from rackpin.audit.node.files import look_at_files
 from rackpin.audit.node.metrics import last_success, metrics_text, write_metrics
+from rackpin.audit.node.models import look_at_models
 from rackpin.audit.node.packages import look_at_packages
 from rackpin.audit.node.place import Place
 from rackpin.audit.node.processes import look_at_processes
@@ -34,6 +35,7 @@ def audit(wish: dict[str, Any], deep: bool = False, place: Place | None = None) 
         "file": lambda: look_at_files(here, wish, sheet),
     }
     if wish["kind"] == "host":
+        areas["model"] = lambda: look_at_models(here, wish, sheet, deep)
         areas["unit"] = lambda: look_at_units(here, wish, sheet)
         areas["kernel"] = lambda: look_at_boot(here, wish, sheet)
         areas["running"] = lambda: look_at_processes(here, wish, sheet)

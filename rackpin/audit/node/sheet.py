@@ -39,6 +39,14 @@ KINDS: dict[str, tuple[str, str]] = {
         f"move what was changed into the inventory, then {_DEPLOY}",
     ),
     "file.mode": ("mode or owner was changed", f"{_DEPLOY}: it sets them"),
+    "model.mark": (
+        "the files of a model were not proved to be the lock's",
+        f"{_DEPLOY}: it reads all of them and fetches what differs",
+    ),
+    "model.file": (
+        "a file of a model was changed after it was proved",
+        f"{_DEPLOY}: it reads all of them and fetches what differs",
+    ),
     "unit.dropin": (
         "a drop-in changes one of our units",
         "move what it sets into the inventory, remove it, systemctl daemon-reload",
