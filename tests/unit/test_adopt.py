@@ -23,11 +23,14 @@ from rackpin.desired import Target
 from rackpin.facts import NodeSurvey, PathState
 from rackpin.inventory import Fleet
 from rackpin.stack.lock import load_stack
+from rackpin.stack.placed import ModelState
 from rackpin.stages import STAGES
 from rackpin.stages.base import SWAP_MASK, hosts_file
 from rackpin.stages.python import complete_mark
+from rackpin.stages.serve import placed
 from tests.unit import apt_samples
 from tests.unit.driver_samples import BARE, SOUND
+from tests.unit.test_models_wanted import pinned
 
 NOW = 1_780_000_000.0
 SYSCTL = "/etc/sysctl.d/90-rackpin.conf"
@@ -114,6 +117,20 @@ def test_packages_units_and_the_rest_by_stage(target: Target) -> None:
                  "/etc/hosts: a block", "host name debian becomes head1", "/dev/sda2"):  # fmt: skip
         assert part in text
     assert found.exit_code == 0
+
+
+def test_a_model_to_be_fetched_is_named_and_interrupts_nothing(target: Target) -> None:
+    there = pinned(target)
+    (model,) = placed(there)
+    host = built(there)
+    found = compare(there, host)
+    assert found.stages == [], "what was not looked at is told as unseen, not as a change"
+    host.models = {model.path: ModelState(free=10**12)}
+    found = compare(there, host)
+    assert lines(found) == [f"{model.path}: model m is fetched, 0.0 GB, and proved"]
+    assert found.interruptions == [] and found.exit_code == 0
+    host.models = {model.path: ModelState(model.digest, same=True)}
+    assert compare(there, host).stages == []
 
 
 def test_a_port_that_somebody_has_stops_the_run(target: Target) -> None:
