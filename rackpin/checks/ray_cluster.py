@@ -23,6 +23,8 @@ from rackpin.findings import Finding, Level
 
 NAME = "ray.probe"
 PLACE_S, TOTAL_S, DEADLINE_S = 8, 40, 50
+# A unit is active once `ray start` runs; its raylet was seen to join 2 to 5 s later on busy cores.
+JOIN_S = 10
 # The all-reduce: 64 MiB of float32, as large as an engine's prefill exchanges.
 WORK = {"bytes": 64 * 1024 * 1024, "warmup": 1, "rounds": 3, "timeout_s": 20}
 _SOURCE = "inventory: groups, address, gpus, instances"
@@ -34,6 +36,7 @@ def command(ctx: Context) -> Command:
     params = {
         "address": f"{ctx.fleet.head.address}:{config.ray.ports.gcs}",
         "nodes": [node.address for node in ctx.fleet.ray_nodes],
+        "join_s": JOIN_S,
         "place_s": PLACE_S,
         "total_s": TOTAL_S,
         "work": WORK,

@@ -33,6 +33,17 @@ def nodes_of(ray: Any) -> list[dict[str, Any]]:
     ]
 
 
+def joined(ray: Any, wanted: list[str], wait_s: float) -> tuple[list[dict[str, Any]], set[str]]:
+    """The nodes once all of these are alive, or as they are after so long; who is missing then."""
+    until = time.monotonic() + wait_s
+    while True:
+        found = nodes_of(ray)
+        missing = set(wanted) - {node["address"] for node in found if node["alive"]}
+        if not missing or time.monotonic() > until:
+            return found, missing
+        time.sleep(0.5)
+
+
 def place(ray: Any, addresses: list[str], wait_s: float) -> tuple[Any, dict[str, Any]]:
     """A placement group with a bundle on each of these nodes, and how it went."""
     from ray.util.placement_group import placement_group
@@ -109,10 +120,9 @@ def main() -> None:
             configure_logging=False, logging_level="ERROR",
         )  # fmt: skip
         facts["init_s"] = time.monotonic() - started - facts["import_s"]
-        facts["nodes"] = nodes_of(ray)
-        alive = {node["address"] for node in facts["nodes"] if node["alive"]}
         wanted = params["nodes"]
-        if not set(wanted) - alive:
+        facts["nodes"], missing = joined(ray, wanted, params["join_s"])
+        if not missing:
             group, facts["placement"] = place(ray, wanted, params["place_s"])
             try:
                 if facts["placement"]["placed"]:
