@@ -9,19 +9,19 @@ from rackpin.stages.serve import placed
 node = here()
 wish = node.wish("serve")
 
-if models := placed(node.target):
-    config = node.target.fleet.config
-    for model in models:
-        placed_model(
-            name=f"serve: model {model.name}",
-            model=model,
-            bundle_url=config.bundle.url,
-            transfers=config.transfers,
-            share=node.target.fleet.share(node.target.node, node.run.surveys or ()),
-        )
+fleet = node.target.fleet
+
+for model in placed(node.target):
+    placed_model(
+        name=f"serve: model {model.name}",
+        model=model,
+        bundle_url=fleet.config.bundle.url,
+        transfers=fleet.config.transfers,
+        share=fleet.share(node.target.node, node.run.surveys or ()),
+    )
 
 if wish.units:
-    instances = node.target.fleet.instances_on(node.target.node)
+    instances = fleet.instances_on(node.target.node)
     apply_files("serve", wish)
     admit(name="serve: look", run=node.run, target=node.target)
     judge_admission(name="serve: admit", run=node.run, target=node.target)

@@ -44,7 +44,7 @@ class Ask(NamedTuple):
 Asked = list[Ask]
 # The arguments that change what a command means; others (retries, timeout) don't.
 IDENTITY = ("_sudo", "_sudo_user", "_su_user", "_doas", "_env", "_chdir", "_shell_executable")
-FED = StringCommand("sh", "-s")  # one program already: timeout needs no shell around it
+FED = "sh -s"  # one program already: timeout needs no shell around it
 # Of Linux's struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received, after 120 bytes of others.
 TCP_BYTES = struct.Struct("=120xQQ")
 
@@ -60,7 +60,7 @@ def with_deadline(command: StringCommand, seconds: float) -> StringCommand:
     ``timeout`` runs inside sudo, where it may signal what it started.
     """
     limit = f"{seconds:g}"
-    shell = (command,) if command is FED else ("sh", "-c", QuoteString(command))
+    shell = (command,) if raw(command) == FED else ("sh", "-c", QuoteString(command))
     return StringCommand("timeout", "-k", str(deadlines.KILL_AFTER_S), limit, *shell)
 
 
@@ -277,5 +277,5 @@ class FleetConnector(SSHConnector):
     def feed(self, text: str, **arguments: Any) -> str:
         """Run a script that changes nothing through ``sh -s``; its stdout, "" when it failed."""
         arguments["_stdin"] = text
-        status, output = self.run_once(FED, **arguments)
+        status, output = self.run_once(StringCommand(FED), **arguments)
         return output.stdout if status else ""

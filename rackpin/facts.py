@@ -16,7 +16,7 @@ from typing import Any
 from pyinfra.api import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
-from rackpin.parse.sections import CutAnswer
+from rackpin.parse.sections import SHOW, CutAnswer
 from rackpin.parse.sections import sections as read_sections
 
 
@@ -193,7 +193,7 @@ class Users(FactBase[dict[str, str]]):
 
 
 _SURVEY = r"""section() { echo "@@ $1"; }
-show() { while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done <"$1"; }
+{show}
 section os; show /etc/os-release
 set -- $(uname -nm) # in this order, whatever the order of its options
 section hostname; echo "$1"
@@ -248,7 +248,11 @@ class Survey(FactBase[NodeSurvey | None]):
     def command(self, head_address: str, ports: tuple[int, ...]) -> str:
         asked = "".join(f" {port}" for port in ports)
         route = f"ip -o -4 route get {shlex.quote(head_address)}"
-        return _SURVEY.replace("{route}", route).replace("{ports}", f"{asked} ")
+        return (
+            _SURVEY.replace("{show}", SHOW)
+            .replace("{route}", route)
+            .replace("{ports}", f"{asked} ")
+        )
 
     def process(self, output: list[str]) -> NodeSurvey:
         return parse_survey(output)

@@ -14,7 +14,7 @@ from rackpin.parse.apt_policy import Policy, parse_policy
 from rackpin.parse.apt_preferences import Pin, pins
 from rackpin.parse.apt_sources import Source, sources
 from rackpin.parse.dpkg_status import FORMAT, Status, parse_status
-from rackpin.parse.sections import split
+from rackpin.parse.sections import SHOW, split
 
 SOURCES = "/etc/apt/sources.list.d"
 ONLY = "/etc/apt/rackpin.d"  # rackpin's source files where apt may ask nobody else
@@ -23,14 +23,14 @@ KEYRINGS = "/etc/apt/keyrings"
 _TITLES = ("sources", "preferences", "keyrings", "proved", "held", "status", "policy", "end")
 
 _SCRIPT = r"""LC_ALL=C; export LC_ALL
-each() {{ while read -r line || [ -n "$line" ]; do echo "$line"; done <"$1"; }}
-show() {{ for f; do [ -f "$f" ] && printf '%s|%s\n' "$f" "$(base64 -w 0 <"$f")"; done; }}
-echo '## sources'; show /etc/apt/sources.list {sources}/*.list {sources}/*.sources
-show {only}/*.sources {conf}
-echo '## preferences'; show /etc/apt/preferences /etc/apt/preferences.d/*
-echo '## keyrings'; show {keyrings}/rackpin-*
-echo '## proved'; [ ! -e {proved} ] || each {proved}
-echo '## held'; held=$([ ! -e {held} ] || each {held}); echo "$held"
+{show}
+packed() {{ for f; do [ -f "$f" ] && printf '%s|%s\n' "$f" "$(base64 -w 0 <"$f")"; done; }}
+echo '## sources'; packed /etc/apt/sources.list {sources}/*.list {sources}/*.sources
+packed {only}/*.sources {conf}
+echo '## preferences'; packed /etc/apt/preferences /etc/apt/preferences.d/*
+echo '## keyrings'; packed {keyrings}/rackpin-*
+echo '## proved'; [ ! -e {proved} ] || show {proved}
+echo '## held'; held=$([ ! -e {held} ] || show {held}); echo "$held"
 echo '## status'{status}
 echo '## policy'{policy}
 echo '## end'"""
@@ -49,6 +49,7 @@ def state_script(names: Sequence[str]) -> str:
     quoted = " ".join(shlex.quote(name) for name in names)
     asked = f"{quoted} $held dpkg"  # without any name it lists all
     return _SCRIPT.format(
+        show=SHOW,
         sources=SOURCES,
         only=ONLY,
         conf=CONF,

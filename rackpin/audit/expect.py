@@ -108,11 +108,7 @@ def pinned_models(target: Target) -> list[PinnedModel]:
     from rackpin.stages.serve import placed  # late, as above
 
     return [
-        PinnedModel(
-            path=model.path,
-            digest=model.digest,
-            files=[(file.path, file.sha256, file.size) for file in model.files],
-        )
+        PinnedModel(path=model.path, digest=model.digest, files=list(model.rows))
         for model in placed(target)
     ]
 

@@ -14,12 +14,11 @@ from rackpin.checks.base import (
     unseen,
 )
 from rackpin.findings import Finding, Level
-from rackpin.stack.placed import MARK, PlacedModel, model_of, parse_state, state_script
+from rackpin.stack.placed import PlacedModel, models_at, parse_state, state_script
 
 
 def placed(ctx: Context) -> list[PlacedModel]:
-    wanted = ctx.fleet.models_on(ctx.node)
-    return [model_of(ctx.lock, name, path) for path, name in sorted(wanted.items())]
+    return models_at(ctx.lock, ctx.fleet.models_on(ctx.node))
 
 
 class Models:
@@ -42,7 +41,7 @@ class Models:
 def judge(ctx: Context, model: PlacedModel, command: Command, outputs: Outputs) -> Finding:
     """``model.NAME``: its mark is of the lock's list, its files are as when they were proved."""
     output = outputs.get(command.name, NO_ANSWER)
-    expected = f"{model.path}/{MARK} of {model.digest[:12]}, {len(model.files)} files as it says"
+    expected = f"{model.mark} of {model.digest[:12]}, {len(model.files)} files as it says"
     source = f"lock {ctx.lock.stack}: models.{model.name}"
     question = Question(ctx, f"model.{model.name}", command, output, expected, source)
     if why := unseen(command, output):

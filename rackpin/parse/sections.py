@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+# For such a script: a small file, whole lines only, without a program.
+SHOW = r"""show() {
+  while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done <"$1"
+}"""
+
 
 class CutAnswer(ValueError):
     """The last section is missing, so nothing certain can be said of the others either."""

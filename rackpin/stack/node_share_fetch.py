@@ -3,8 +3,8 @@
 Runs on a bare node, standard library only. argv: PLAN, a JSON file (see rackpin/stack/share.py).
 Each file gets its name in ``into`` only after its sha256 was right, then also ``share``/SHA256,
 from where this node serves it to others. A right file that lies there already is kept; another one
-of that name is kept under a name of its own, unless ``ours`` exists. What the run should be told is
-printed as "note: …".
+of that name is kept under a name of its own, unless ``ours`` is "" (a place of the moment) or
+exists. What the run should be told is printed as "note: …".
 """
 
 import hashlib
@@ -111,7 +111,7 @@ class Fetch:
         self.neighbours = [Source(host, plan["port"]) for host in plan["neighbours"]]
         self.into = Path(plan["into"])
         self.share = Path(plan["share"]) if plan["share"] else None
-        self.ours = not plan["stays"] or Path(plan["ours"]).exists()
+        self.ours = not plan["ours"] or Path(plan["ours"]).exists()
         self.lock = threading.Lock()
         self.from_neighbours = self.from_origin = self.kept = self.moved = 0  # bytes
         self.notes: list[str] = []
@@ -238,7 +238,7 @@ class Fetch:
             return
         shared = self.share / sha256
         shared.unlink(missing_ok=True)
-        if self.plan["stays"]:
+        if self.plan["ours"]:
             shared.symlink_to(path)  # a second name would change the file's ctime, now and later
         else:
             shared.hardlink_to(path)

@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         server.asked = time.monotonic()
         found = NAME.fullmatch(self.path)
         path = Path(server.directory, found[1] if found else "/")
-        # a model's file on another disk is a link, and may be one that this unit can't read
+        # a model's file is a link, and may be one that this unit can't read
         if not os.access(path, os.R_OK) or not path.is_file():
             self.send_error(404)
         elif not server.slots.acquire(blocking=False):

@@ -15,11 +15,11 @@ from shlex import quote
 from urllib.parse import quote as url_quote
 
 from rackpin import deadlines
+from rackpin.audit.node.models import MODEL_MARK as MARK
 from rackpin.stack.items import ModelFile
 from rackpin.stack.lock import Lock
 from rackpin.stack.share import Share, Transfers, Wanted, fetch_script
 
-MARK = ".rackpin-model"
 WAS = f"{MARK}.was"  # the mark of what lay there before, while it is replaced
 LISTED = 20_000  # files of a directory that isn't ours: what more it has is not looked at
 SLOWEST = 50e6  # bytes/s: what a node gets at least where ten share a link of 5 Gb/s
@@ -58,9 +58,17 @@ class PlacedModel:
     files: tuple[ModelFile, ...]
 
     @cached_property
+    def rows(self) -> tuple[tuple[str, str, int], ...]:
+        """Path below the model's, sha256 and bytes of each file."""
+        return tuple((file.path, file.sha256, file.size) for file in self.files)
+
+    @cached_property
     def digest(self) -> str:
-        rows = [[file.path, file.sha256, file.size] for file in self.files]
-        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.rows).encode()).hexdigest()
+
+    @property
+    def mark(self) -> str:
+        return f"{self.path}/{MARK}"
 
     @cached_property
     def size(self) -> int:
@@ -85,6 +93,11 @@ def model_of(lock: Lock, name: str, path: str) -> PlacedModel:
     return PlacedModel(name, path, tuple(lock.models[name]))
 
 
+def models_at(lock: Lock, wanted: Mapping[str, str]) -> list[PlacedModel]:
+    """The models of ``Fleet.models_on``, which gives their names by path."""
+    return [model_of(lock, name, path) for path, name in sorted(wanted.items())]
+
+
 def state_script(path: str) -> str:
     return _STATE.format(path=quote(path), mark=MARK, listed=LISTED)
 
@@ -105,9 +118,8 @@ def place_script(
     wanted = Wanted(
         origin=f"{bundle_url.rstrip('/')}/models/{url_quote(model.name)}",
         into=model.path,
-        files=tuple((file.path, file.sha256, file.size) for file in model.files),
+        files=model.rows,
         all_s=int(model.deadline_s) - 60,
-        stays=True,
         ours=f"{model.path}/{WAS}",
     )
     names = " ".join(quote(file.path) for file in model.files)

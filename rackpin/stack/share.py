@@ -56,8 +56,8 @@ class Wanted:
     into: str
     files: tuple[tuple[str, str, int], ...]
     all_s: int = int(TIMES["all"])
-    stays: bool = False  # ``into`` isn't a place of the moment: others may have files there
-    ours: str = ""  # but not while this file exists
+    # Where others may have files too: the file whose presence says that rackpin put them there.
+    ours: str = ""  # "": a place of the moment
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,13 @@ def _part(name: str) -> str:
 
 def plan(wanted: Wanted, transfers: Transfers, share: Share | None, root: str) -> str:
     """The JSON that ``node_share_fetch.py`` reads."""
-    plan = {
+    values = {
         "origin": wanted.origin.rstrip("/"),
         "files": wanted.files,
         "neighbours": share.neighbours if share else [],
         "port": transfers.port,
         "at_once": transfers.at_once,
         "into": wanted.into,
-        "stays": wanted.stays,
         "ours": wanted.ours,
         "share": f"{root}/{SHARE}" if share else "",
         "shared_from": SHARED_FROM,
@@ -143,7 +142,7 @@ def plan(wanted: Wanted, transfers: Transfers, share: Share | None, root: str) -
         "tries": TRIES,
         "times": {**TIMES, "all": wanted.all_s, "slowest": SLOWEST},
     }
-    return json.dumps(plan, indent=0)
+    return json.dumps(values, indent=0)
 
 
 def fetch_script(wanted: Wanted, transfers: Transfers, share: Share | None, root: str) -> str:

@@ -10,7 +10,7 @@ from rackpin import layout
 from rackpin.desired import Desired, OwnedDir, OwnedFile, Target, owned
 from rackpin.inventory import Instance
 from rackpin.stack.lock import Lock
-from rackpin.stack.placed import MARK, PlacedModel, model_of
+from rackpin.stack.placed import PlacedModel, model_of, models_at
 from rackpin.stages import cards, ray
 
 # vLLM hands its environment to its Ray workers on other nodes, except these names: a secret, and
@@ -61,8 +61,7 @@ def systemd_quote(text: str) -> str:
 
 def placed(target: Target) -> list[PlacedModel]:
     """The stack's models that this node gets, for all engines with ranks on it."""
-    wanted = target.fleet.models_on(target.node)
-    return [model_of(target.lock, name, path) for path, name in sorted(wanted.items())]
+    return models_at(target.lock, target.fleet.models_on(target.node))
 
 
 def run_file(instance: Instance, address: str, lock: Lock) -> str:
@@ -80,7 +79,7 @@ def run_file(instance: Instance, address: str, lock: Lock) -> str:
     }
     if instance.model_pin:  # the mark of its files, which the gate waits for
         model = model_of(lock, instance.model_pin, instance.model)
-        wanted["model_mark"] = [f"{model.path}/{MARK}", model.digest]
+        wanted["model_mark"] = [model.mark, model.digest]
     return json.dumps({"_owned": "Owned by rackpin", **wanted}, indent=1) + "\n"
 
 

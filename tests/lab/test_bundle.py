@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -105,24 +106,12 @@ def from_bundle(site: FleetLab) -> list[str]:
 
 
 def engine(site: FleetLab) -> dict[str, object]:
-    """As the lab's own over both hosts, with the stack's model where the lab puts none."""
-    return {
-        "name": "tiny-tp2",
-        "served_name": "tiny-tp2",
-        "nodes": [host.name for host in site.lab.hosts],
-        "tp": 2,
-        "model": MODEL,
-        "model_pin": "tiny",
-        "max_model_len": 256,
-        "args": [
-            "--enforce-eager",
-            "--dtype=float32",
-            "--max-num-seqs=8",
-            "--kv-cache-memory-bytes=67108864",
-        ],
-        "env": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
-        "api_key_file": str(site.lab.directory / "api-key"),
-    }
+    """The lab's own over both hosts, with the stack's model where the lab puts none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RACKPIN_LAB", site.lab.name)
+        _, values = runpy.run_path(str(ROOT / "inventories/lab.py"))["all"]
+    (own,) = values["instances"]
+    return {**own, "model": MODEL, "model_pin": "tiny"}
 
 
 def test_a_fleet_from_a_bundle_with_no_other_way_out(site: FleetLab) -> None:

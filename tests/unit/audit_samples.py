@@ -245,6 +245,13 @@ def later(path: Path) -> None:
     path.write_bytes(path.read_bytes())
 
 
+def forge(path: Path, content: bytes) -> None:
+    """Other bytes, as many, under the same mtime."""
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_bytes(content)
+    os.utime(path, ns=times)
+
+
 Injection = Callable[[Machine], None]
 INJECTIONS: dict[str, Injection] = {}
 
@@ -314,10 +321,7 @@ def _(m: Machine) -> None:
 
 @injects("wheel.file")
 def _(m: Machine) -> None:
-    file = m.at(f"{m.site}/alpha/__init__.py")
-    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
-    file.write_bytes(b"x = 2\n")
-    os.utime(file, ns=times)  # same size, same mtime
+    forge(m.at(f"{m.site}/alpha/__init__.py"), b"x = 2\n")
 
 
 @injects("wheel.record")
@@ -359,10 +363,7 @@ def _(m: Machine) -> None:
 
 @injects("model.file")
 def _(m: Machine) -> None:
-    file = m.at(f"{MODEL.path}/w/a.safetensors")
-    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
-    file.write_bytes(b"WEIGHTS")
-    os.utime(file, ns=times)  # same size, same mtime
+    forge(m.at(f"{MODEL.path}/w/a.safetensors"), b"WEIGHTS")
 
 
 @injects("unit.dropin")

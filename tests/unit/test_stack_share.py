@@ -68,7 +68,6 @@ def plan(files: Files, origin: str, here: Path, neighbours: list[str], port: int
         "port": port,
         "at_once": 2,
         "into": str(here / "into"),
-        "stays": False,
         "ours": "",
         "share": str(here / "share"),
         "shared_from": 10_000,
@@ -110,7 +109,7 @@ def test_files_that_stay_are_given_from_where_they_lie(files: Files, tmp_path: P
     """A model's: its files keep their ctime, and one that is gone is simply not there."""
     port, here = free_port(), tmp_path / "a"
     with serving(origin(tmp_path / "house")) as at:
-        wanted = plan(files, f"http://127.0.0.1:{at}", here, [], port) | {"stays": True}
+        wanted = plan(files, f"http://127.0.0.1:{at}", here, [], port) | {"ours": str(tmp_path)}
         assert Fetch(wanted).run() == ""
     assert all(path.is_symlink() for path in (here / "share").iterdir())
     gone = hashlib.sha256(files["big0.whl"]).hexdigest()

@@ -6,12 +6,11 @@ every file.
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 from rackpin.audit.node.place import Place
-from rackpin.audit.node.sheet import Sheet, Unseen
+from rackpin.audit.node.record import file_digest
+from rackpin.audit.node.sheet import Sheet
 
 MODEL_MARK = ".rackpin-model"
 NS = 1_000_000_000
@@ -39,31 +38,18 @@ def _files(place: Place, model: dict[str, Any], lines: list[str], sheet: Sheet, 
         path = place.at(f"{model['path']}/{name}")
         try:
             state = path.stat()
-            time = f"{state.st_ctime_ns // NS}.{state.st_ctime_ns % NS:09d}"
-            found = (str(state.st_size), time)
         except FileNotFoundError:
             sheet.differs("model.file", str(path), f"{size} bytes", "missing")
             continue
-        except OSError as error:
-            raise Unseen(f"{path}: {error.strerror}") from error
+        time = f"{state.st_ctime_ns // NS}.{state.st_ctime_ns % NS:09d}"
+        found = (str(state.st_size), time)
         if found[0] != str(size):
             sheet.differs("model.file", str(path), f"{size} bytes", f"{found[0]} bytes")
         elif name not in proved or proved[name] != found:
             sheet.differs("model.file", str(path), "unchanged since it was proved", "changed later")
-        elif deep and (read := _sha256(path)) != sha256:
+        elif deep and (read := file_digest(str(path), "sha256").hex()) != sha256:
             sheet.differs("model.file", str(path), sha256[:12], read[:12])
         else:
             good += 1
     said = "read and hashed" if deep else "unchanged since they were proved"
     sheet.agrees("model", model["path"], f"{good} of {len(model['files'])} files {said}")
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise Unseen(f"{path}: {error.strerror}") from error
-    return digest.hexdigest()

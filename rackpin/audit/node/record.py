@@ -53,11 +53,16 @@ def record_digest(rows: Iterable[Row]) -> str:
     return hashlib.sha256("".join(sorted(lines)).encode("utf-8", "replace")).hexdigest()
 
 
-def content_digest(path: str, algorithm: str) -> str:
-    """``sha256=…`` of a file as a RECORD writes it. OSError, or ValueError for the algorithm."""
+def file_digest(path: str, algorithm: str) -> bytes:
+    """Of a file of any size, read piece by piece. OSError, or ValueError for the algorithm."""
     digest = hashlib.new(algorithm)
     with Path(path).open("rb", buffering=0) as file:
         while block := file.read(CHUNK):
             digest.update(block)
-    text = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+    return digest.digest()
+
+
+def content_digest(path: str, algorithm: str) -> str:
+    """``sha256=…`` of a file as a RECORD writes it. OSError, or ValueError for the algorithm."""
+    text = base64.urlsafe_b64encode(file_digest(path, algorithm)).rstrip(b"=").decode()
     return f"{algorithm}={text}"
